@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from cfljax.moved import find_moved_modules
-
 __version__ = "0.2.0"
 __all__ = [
     "CfljaxError",
@@ -46,9 +44,6 @@ if TYPE_CHECKING:
     from cfljax.errors import CfljaxError, DataError, SpecError, StoreError
     from cfljax.registry.options import option
     from cfljax.results.result import Result, Results
-
-
-find_moved_modules()
 
 
 def __getattr__(name: str) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import secrets
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -181,10 +182,16 @@ def _check_target(target: float | None) -> None:
 
 
 def _own_model(model: Network) -> str:
-    """Register a user's network for this process; the name of its entry."""
+    """Register a user's network for this process; the name of its entry. A network whose source cannot be read counts as a new one
+    in each call."""
     from cfljax.models import MODELS
+    from cfljax.registry.sources import text_of
 
-    MODELS.add("own", lambda options, sample_shape, classes: model)  # noqa: ARG005
+    try:
+        version = text_of(model)
+    except (OSError, TypeError):
+        version = secrets.token_hex()
+    MODELS.add("own", lambda options, sample_shape, classes: model, version=version)  # noqa: ARG005
     return "own"
 
 

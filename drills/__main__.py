@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-DRILLS = ("kill", "signals", "processes", "disk_full", "corruption", "hostile_files", "edits", "soak", "soak_rounds")
+DRILLS = ("kill", "signals", "processes", "disk_full", "corruption", "edits", "soak", "soak_rounds")
 
 if __name__ == "__main__":
     codes = {name: subprocess.run([sys.executable, "-m", f"drills.{name}"]).returncode for name in DRILLS}

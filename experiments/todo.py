@@ -16,13 +16,12 @@ import subprocess
 import sys
 import time
 import tomllib
-import warnings
 from pathlib import Path
 from typing import NamedTuple
 
 from cfljax.config import read_spec
 from cfljax.results.result import Results
-from cfljax.store import OlderWarning, counts
+from cfljax.store import counts
 
 HERE = Path(__file__).parent
 RECORDS, PLACE = HERE / "records", HERE.parent / "results" / "todo"
@@ -59,13 +58,10 @@ class Job(NamedTuple):
 def seconds_known(records: Path = RECORDS) -> dict[tuple[object, ...], list[tuple[float, int]]]:
     """What kind of run -> (seconds, rounds) of each such run of the records."""
     known: dict[tuple[object, ...], list[tuple[float, int]]] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OlderWarning)
-        for folder in sorted(path for path in records.iterdir() if path.is_dir()):
-            results = Results(folder)
-            for row in results.rows:
-                spent = sum(row["timings"].values())
-                known.setdefault(_kind(row["method"], row["config"]), []).append((spent, row["config"]["train"]["rounds"]))
+    for folder in sorted(path for path in records.iterdir() if path.is_dir()):
+        for row in Results(folder).rows:
+            spent = sum(row["timings"].values())
+            known.setdefault(_kind(row["method"], row["config"]), []).append((spent, row["config"]["train"]["rounds"]))
     return known
 
 

@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "cfljax"
 ORDER = [
-    "moved",
     "errors",
+    "software",
     "lazy",
     "types",
     "files",
@@ -154,19 +154,3 @@ def test_nothing_unsafe_in_the_package():
     unsafe = re.compile(r"\bpickle\b(?!s)\.|allow_pickle=True|(?<![\w.])eval\(|(?<![\w.])exec\(|\bdill\b")
     hits = [f"{p.name}: {line}" for p in modules() for line in p.read_text().splitlines() if unsafe.search(line)]
     assert hits == []
-
-
-def test_modules_are_found_by_the_names_that_earlier_documents_have():
-    code = """
-from cfljax.methods.common import Clusters, first_model, jobs_from, report, traffic
-from cfljax.evaluate import score
-from cfljax.privacy import Draw, spent
-from cfljax.registry import Entry
-import cfljax.kernels.dissimilarity, cfljax.metrics, cfljax.options, cfljax.plugins, cfljax.result
-from cfljax import extend
-print(jobs_from is extend.jobs_from, cfljax.metrics.Seen is extend.Seen, cfljax.options.option is cfljax.option)
-"""
-    assert python(code) == "True True True"
-    assert python("import cfljax.experiment.privacy as now, cfljax.privacy as before; print(before is now, now.__spec__.name)") == (
-        "True cfljax.experiment.privacy"
-    )

@@ -2,7 +2,7 @@
 
 Its way through the modules: `toml` text → tables; `layers`, `flags` tables → one tidy spec; `tables`, `values` → drafts, in which
 each option has its values; `grid`, `rules` → their combinations; `data`, `train`, `transit`, `run` → checked options and ids
-(`frozen`, `changes`). `read` leads through all of them, `plugins` loads what a spec names from outside the package.
+(`frozen`). `read` leads through all of them, `plugins` loads what a spec names from outside the package.
 
 A spec is a set of tables; see `read_spec`. Grid: any value may be a list (for an option that is a list itself: a list of
 lists), integers may be ranges ("0:10", "0:10:2"), numbers "log(1e-4, 1e-1, 7)" or "lin(0, 1, 5)". `data`, `model` and

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfljax.config.changes import may_have_test_only_clients
 from cfljax.config.drift import DriftOptions, read_drift
 from cfljax.config.frozen import canonical, essential, plain
 from cfljax.errors import DataError, SpecError, suggest
@@ -95,17 +94,15 @@ class DataOptions:
     new_clients: Table | None = option(
         None,
         "clients that never train, scored at the end: { share = 0.2, shots = 10, steps = [0, 1, 5] }",
-        later=True,
         lists=("steps",),
     )
     validation: float = option(
-        0.0, "share of each client's training samples that nobody trains on, to choose and to stop by", low=0, later=True
+        0.0, "share of each client's training samples that nobody trains on, to choose and to stop by", low=0
     )
 
     drift: Table | None = option(
         None,
         'clients that change: { kind = "sudden", at = [30, 60], share = 0.5, what = "group" } or { file = "changes.csv" }',
-        later=True,
         lists=("at",),
     )
 
@@ -132,11 +129,6 @@ class Data:
     validation: float = 0.0
     new_clients: NewClients | None = None
     drift: DriftOptions | None = None
-
-    @cached_property
-    def may_have_test_only_clients(self) -> bool:
-        """Whether there may be clients that never train."""
-        return may_have_test_only_clients({"data": self.flat()})
 
     def drawn_for(self, seed: int) -> Data:
         """The same options, with the seed of the run in place of `seed = "run"`."""
@@ -181,8 +173,7 @@ class Data:
 
     @cached_property
     def _options(self) -> str:
-        unsaid = {f.name for f in dataclasses.fields(DataOptions) if f.metadata["later"] and getattr(self, f.name) == f.default}
-        said = {key: value for key, value in self.flat(essential).items() if key not in {*unsaid, *_NOT_IN_ID, "path"}}
+        said = {key: value for key, value in self.flat(essential).items() if key not in (*_NOT_IN_ID, "path")}
         return canonical(said if self.drift is None else said | {"drift": essential(self.drift)})
 
     @cached_property

@@ -56,8 +56,9 @@ def plain(value: Options | Value) -> Value:
 
 
 def canonical(value: Options | Value, unread: bool = False) -> str:
-    """JSON that is equal exactly when the options mean the same. Files that options name count by the sum of their contents, with
-    `unread` by their place. The JSON is kept in the options object, which is immutable."""
+    """Return JSON that is equal exactly when the options mean the same. An option at its default is left out, so that an option
+    which is added to a class changes nothing. Files that options name count by the hash of their contents, with `unread` by their
+    path. The JSON is kept in the options object, which is immutable."""
     memory = getattr(value, "__dict__", None) if is_options(value) else None
     if memory is None:
         return _dump(value)
@@ -68,14 +69,13 @@ def canonical(value: Options | Value, unread: bool = False) -> str:
 
 
 def essential(value: Options) -> Table:
-    """The plain options without names of files, and without options that came after the first release and are at their default."""
-    skipped = {f.name for f in dataclasses.fields(value) if f.metadata.get("file") or _unsaid(f, getattr(value, f.name))}
+    """Return the plain options without names of files, and without options at their default."""
+    skipped = {f.name for f in dataclasses.fields(value) if f.metadata.get("file") or _at_default(f, getattr(value, f.name))}
     return {name: each for name, each in plain(value).items() if name not in skipped}
 
 
-def _unsaid(field: dataclasses.Field[Value], value: Value) -> bool:
-    """Whether the option came after the first release and has its default."""
-    return bool(field.metadata.get("later")) and value == field.default
+def _at_default(field: dataclasses.Field[Value], value: Value) -> bool:
+    return type(value) is type(field.default) and bool(value == field.default)  # participation: 1 client is not 1.0, all of them
 
 
 OfFile = Callable[[Path], str]
@@ -87,12 +87,12 @@ def _dump(value: Value, of_file: OfFile | None = None) -> str:
 
 
 def _exact(value: Value, loose: bool, of_file: OfFile | None) -> Value:
-    """The value as `plain` has it, with −0.0 as 0.0, and without options that came after the first release and are at their
-    default. Inside tables (`loose`), which declare no types, 1.0 is written as 1."""
+    """The value as `plain` has it, with −0.0 as 0.0, and without options at their default. Inside tables (`loose`), which declare
+    no types, 1.0 is written as 1."""
     if is_options(value):
         files = {} if of_file is None else {name: of_file(file) for name, file in files_of(value).items()}
         pairs = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
-        return {f.name: _exact(v, loose, of_file) for f, v in pairs if v is not None and not _unsaid(f, v)} | files
+        return {f.name: _exact(v, loose, of_file) for f, v in pairs if v is not None and not _at_default(f, v)} | files
     if isinstance(value, dict):
         return {key: _exact(v, True, of_file) for key, v in value.items() if v is not None}
     if isinstance(value, (list, tuple)):

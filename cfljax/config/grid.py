@@ -215,8 +215,7 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         check_waits(c.label, method.options, train.buffered)
         check_method(c.label, method.options, train.transit)
         method.options.check_run(f"method.{c.label}", train, data, model)
-    counts = train if data.may_have_test_only_clients else train.without_choice
-    return Run(method.name, c.label, method.options, data, model, counts, c.seed)
+    return Run(method.name, c.label, method.options, data, model, train, c.seed)
 
 
 def _check_drift(drift: DriftOptions, train: Train) -> None:

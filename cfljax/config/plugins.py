@@ -30,9 +30,9 @@ from cfljax.errors import CfljaxError, SpecError, suggest
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
 from cfljax.registry import Registry, adopt
-from cfljax.registry.entries import Make, Origin, loading, sum_of
+from cfljax.registry.entries import Make, Origin, loading
 from cfljax.registry.options import NoOptions, show
-from cfljax.registry.sources import beside, program, program_of
+from cfljax.registry.sources import beside, hash_of, package, program
 
 if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
@@ -48,51 +48,52 @@ PartitionT = TypeVar("PartitionT", bound="Partition")
 SourceT = TypeVar("SourceT", bound="MakeSource")
 MetricT = TypeVar("MetricT", bound="Callable[[Seen], Array | float]")
 _loaded: dict[str, str] = {}
+"""Plugin -> the SHA-256 of its source when it was loaded."""
 _files: set[str] = set()
 """The files of all plugins that were loaded."""
-"""Plugin -> the SHA-256 of its source when it was loaded."""
 _BEGAN = time.time()
 """A time before this process loaded its first plugin."""
 _folders: dict[str, Path] = {}
 """The package that stands for a folder → the folder."""
 
 
-def register_method(name: str, options: type = NoOptions) -> Callable[[MethodT], MethodT]:
-    """Register `make(config, model, solver) -> Method` under a name; `config` is an instance of `options`."""
-    return _register(METHODS, name, options)
+def register_method(name: str, options: type = NoOptions, *, version: object = None) -> Callable[[MethodT], MethodT]:
+    """Register `make(config, model, solver) -> Method` under a name; `config` is an instance of `options`. `version`,
+    in each of these functions: for an entry of a notebook, part of its runs' ids beside the source of `make`."""
+    return _register(METHODS, name, options, version)
 
 
-def register_model(name: str, options: type = NoOptions) -> Callable[[ModelT], ModelT]:
+def register_model(name: str, options: type = NoOptions, *, version: object = None) -> Callable[[ModelT], ModelT]:
     """Register `make(options, sample_shape, classes)` -> a flax.linen module, a flax.nnx class or factory, or `(init, apply)`."""
     from cfljax.models import MODELS
 
-    return _register(MODELS, name, options)
+    return _register(MODELS, name, options, version)
 
 
-def register_partition(name: str, options: type = NoOptions) -> Callable[[PartitionT], PartitionT]:
+def register_partition(name: str, options: type = NoOptions, *, version: object = None) -> Callable[[PartitionT], PartitionT]:
     """Register `make(options, source, rng) -> Parts`: which client holds which rows."""
-    return _register(PARTITIONS, name, options)
+    return _register(PARTITIONS, name, options, version)
 
 
-def register_data(name: str, options: type = NoOptions) -> Callable[[SourceT], SourceT]:
+def register_data(name: str, options: type = NoOptions, *, version: object = None) -> Callable[[SourceT], SourceT]:
     """Register `make(options, rng)`, which returns a dict of arrays `x_train, y_train, x_test, y_test` (and `user_train,
     user_test` where samples have owners), or a `cfljax.extend.Source`."""
     from cfljax.data import SOURCES
 
-    return _register(SOURCES, name, options)
+    return _register(SOURCES, name, options, version)
 
 
-def register_metric(name: str) -> Callable[[MetricT], MetricT]:
+def register_metric(name: str, *, version: object = None) -> Callable[[MetricT], MetricT]:
     """Register `metric(seen) -> f32[]`, computed at each evaluation inside the compiled program; `seen` is a
     `cfljax.extend.Seen`. A run asks for it by `train.metrics = ["name"]`."""
     from cfljax.engine.metrics import METRICS
 
-    return _register(METRICS, name, NoOptions)
+    return _register(METRICS, name, NoOptions, version)
 
 
-def _register(registry: Registry[Make], name: str, options: type) -> Callable[[Any], Any]:
+def _register(registry: Registry[Make], name: str, options: type, version: object) -> Callable[[Any], Any]:
     def add(make: Make) -> Make:
-        registry.add(name, make, options)
+        registry.add(name, make, options, version)
         return make
 
     return add
@@ -136,12 +137,12 @@ def _load_module(name: str, where: str) -> str:
         found = None
     if found is None:
         raise SpecError(f'{where} = "{name}": there is no such module; a file ends in .py')
-    return _once(name, program_of(name), lambda: importlib.import_module(name), where)
+    return _once(name, program(package(name)), lambda: importlib.import_module(name), where)
 
 
 def _once(name: str, files: list[Path], import_it: Callable[[], ModuleType], where: str) -> str:
     """Execute a plugin that consists of these files, unless it was loaded from the same source before. Returns its name."""
-    code = sum_of(files)
+    code = hash_of(files)
     if _loaded.get(name) == code:
         return name
     _forget(files, name in _loaded)

@@ -18,7 +18,6 @@ from cfljax.config.run import Run
 from cfljax.config.search import Search, read_search
 from cfljax.config.toml import load, sanitised
 from cfljax.errors import SpecError
-from cfljax.registry.entries import look_again
 from cfljax.registry.options import Table, show
 
 _LONG = 240
@@ -71,7 +70,6 @@ class Spec:
 def read_spec(source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), plugins: Iterable[str] = ()) -> Spec:
     """The spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last option. `plugins`, and those that the
     spec names, add to the names that it may use."""
-    look_again()
     file = "" if isinstance(source, dict) else os.fspath(source)
     flags: tuple[str, ...] = ()
     try:

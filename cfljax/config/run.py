@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 from functools import cached_property
 
-from cfljax.config.changes import changes_of
 from cfljax.config.data import SIDES, Data
 from cfljax.config.frozen import canonical, plain
 from cfljax.config.train import Train
@@ -15,6 +14,10 @@ from cfljax.registry import origins
 from cfljax.registry.checksums import sum_of_file
 from cfljax.registry.entries import Origin
 from cfljax.registry.options import Options, Table, Value, files_of
+
+RESULTS_VERSION = 1
+"""Part of every run's id. It is raised when a run of the same configuration comes to another result than before: when an error that
+changes results is mended, or a default changes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,11 +79,6 @@ class Run:
         named = {f"{what}.{name}": sum_of_file(file) for what, options in parts for name, file in files_of(options).items()}
         return self._drawn.contents | named
 
-    @cached_property
-    def changes(self) -> tuple[str, ...]:
-        """Names of the changes since version 0.1 that concern this run (see `config.changes`)."""
-        return changes_of(self.resolved())
-
     def resolved(self) -> Table:
         """Every option with its value, as nested tables without None. `seeds`, `method` and `plugins` are as in a spec."""
         plugins = sorted({origin.plugin for origin in self.origins if origin.plugin})
@@ -96,14 +94,13 @@ class Run:
     def id(self) -> str:
         """16 hexadecimal digits: equal for runs that compute the same, whatever their labels or spelling."""
         parts = (
-            "run 1",
+            f"run {RESULTS_VERSION}",
             self._drawn.identity,
             f"{self.model.name} {canonical(self.model.options)}",
             f"{self.method} {canonical(self.options)}",
             canonical(self.train),
             str(self.seed),
             *self.foreign,
-            *(f"changed: {name}" for name in self.changes),
         )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 

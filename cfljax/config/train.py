@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cached_property
 
 from cfljax.config import parts, transit
 from cfljax.config.asynchronous import Asynchronous, check_asynchronous, read_asynchronous
@@ -67,37 +66,33 @@ class Train:
     )
     metrics: tuple[str, ...] | None = option(None, "metrics to record at each evaluation: macro_f1, average_precision, or your own")
     discrepancy: str = option("after", "from the model after or at the start of the round", choices=("after", "start"))
-    privacy: str | Table | None = option(None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }", later=True)
-    compress: str | Table | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }', later=True)
-    attack: str | Table | None = option(None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }', later=True)
-    robust: str | Table | None = option(None, 'in place of means: "median", "krum", or a table', later=True)
+    privacy: str | Table | None = option(None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }")
+    compress: str | Table | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }')
+    attack: str | Table | None = option(None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }')
+    robust: str | Table | None = option(None, 'in place of means: "median", "krum", or a table')
     stop: str | Table | None = option(
-        None, 'end a run that gets no better: { patience = 20, metric = "val_loss" }', choices=("none",), later=True
+        None, 'end a run that gets no better: { patience = 20, metric = "val_loss" }', choices=("none",)
     )
-    server: str | Table | None = option(
-        None, 'an optimiser that moves clusters in place of the mean: { name = "adam", lr = 0.1 }', later=True
-    )
-    parts: Table | None = option(
-        None, 'who shares which part of a model: { body = "all", head = "client" }, else "cluster"', later=True
-    )
+    server: str | Table | None = option(None, 'an optimiser that moves clusters in place of the mean: { name = "adam", lr = 0.1 }')
+    parts: Table | None = option(None, 'who shares which part of a model: { body = "all", head = "client" }, else "cluster"')
     schedule: str | None = option(
-        None, "alternate: a client trains its head for head_epochs, then the body for `epochs`", choices=("alternate",), later=True
+        None, "alternate: a client trains its head for head_epochs, then the body for `epochs`", choices=("alternate",)
     )
-    head_epochs: int | None = option(None, 'epochs of the head with schedule = "alternate" (1)', low=1, later=True)
+    head_epochs: int | None = option(None, 'epochs of the head with schedule = "alternate" (1)', low=1)
     freeze: str | tuple[str, ...] | None = option(
-        None, 'parts that do not train in the rounds and are never sent: "head", or a list of parts', later=True
+        None, 'parts that do not train in the rounds and are never sent: "head", or a list of parts'
     )
     finetune_steps: int | None = option(
-        None, "local steps of the whole model before a last score, in columns of its own (0: none)", low=0, high=10**9, later=True
+        None, "local steps of the whole model before a last score, in columns of its own (0: none)", low=0, high=10**9
     )
     lora: str | Table | Lora | None = option(
-        None, 'only adapters train: { rank = 8, alpha = 16, where = "attention" }', choices=("none",), later=True
+        None, 'only adapters train: { rank = 8, alpha = 16, where = "attention" }', choices=("none",)
     )
     clock: str | Table | None = option(
-        None, "a simulated clock: { step_ms = 5, down_mbps = 20, up_mbps = 5, deadline_s = 60 }", choices=("none",), later=True
+        None, "a simulated clock: { step_ms = 5, down_mbps = 20, up_mbps = 5, deadline_s = 60 }", choices=("none",)
     )
     asynchronous: str | Table | None = option(
-        None, "the server waits for some updates only, on that clock: { buffer = 10 }", choices=("none",), later=True
+        None, "the server waits for some updates only, on that clock: { buffer = 10 }", choices=("none",)
     )
     plan: str | Table | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")
 
@@ -121,12 +116,6 @@ class Train:
             table = FrozenTable(self.optimizer)
             alone = set(table) == {"name"} and isinstance(table["name"], str)
             object.__setattr__(self, "optimizer", table["name"] if alone else table)
-
-    @cached_property
-    def without_choice(self) -> Train:
-        """The options for data in which all clients train. `test_clients_choose` has no effect then, and is set to the
-        value that ids of such runs have always had."""
-        return dataclasses.replace(self, test_clients_choose="test_loss")
 
     @property
     def optimizer_pair(self) -> tuple[str, Table]:

@@ -31,7 +31,7 @@ class Privacy:
     noise: float = option(0.0, "deviation of the noise on a sum, over clip · the largest weight in it", low=0, traced=True)
     delta: float = option(1e-5, "ε is computed for this δ", above=0, high=0.5)
     choice: Table | Choice | None = option(
-        None, "methods that choose a cluster by loss: the choice is private, { epsilon = 1.0, clip = 5.0 }", later=True
+        None, "methods that choose a cluster by loss: the choice is private, { epsilon = 1.0, clip = 5.0 }"
     )
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class Compress(Named):
     rounding: str | None = option(
         None, "int8: to either side at random (default), or to the nearest", choices=("stochastic", "nearest")
     )
-    feedback: bool = option(False, "a client keeps what is dropped, and adds it to its next update", later=True)
+    feedback: bool = option(False, "a client keeps what is dropped, and adds it to its next update")
 
     def bytes(self, d: int) -> int:
         """Bytes that a compressed vector of d numbers takes."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import math
 import struct
 from functools import partial
 from pathlib import Path
-from typing import IO, cast
+from typing import cast
 
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import at_end, check_md5, check_size, opened, read_exactly
+from cfljax.data.bounded import check_md5, readable
 from cfljax.data.sources import FileOptions, Reader
 from cfljax.errors import DataError
 from cfljax.types import Source
@@ -75,16 +76,14 @@ def _file(folder: Path, prefix: str, part: str, kind: str) -> Path | None:
 
 def read_idx(file: Path) -> np.ndarray:
     """u8[...]: the array of one IDX file."""
-    with opened(file) as raw:
-        f = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if file.suffix == ".gz" else raw
-        magic = read_exactly(f, 4, str(file))
-        if magic[:3] != b"\0\0\x08" or not 1 <= magic[3] <= 4:
-            raise DataError(f"{file}: begins with {bytes(magic).hex()}; an IDX file of bytes begins with 000008")
-        shape = struct.unpack(f">{magic[3]}i", read_exactly(f, 4 * magic[3], str(file)))
-        if min(shape) < 0:
-            raise DataError(f"{file}: claims shape {list(shape)}")
-        size = int(np.prod(shape, dtype=object))
-        check_size(size, file)
-        content = read_exactly(f, size, str(file))
-        at_end(f, str(file))
-    return np.frombuffer(content, np.uint8).reshape(shape)
+    again = ": copy or download the file again"
+    with readable(file, then=again), gzip.open(file) if file.suffix == ".gz" else file.open("rb") as f:
+        content = f.read()
+    if content[:3] != b"\0\0\x08" or not 1 <= (content[3:4] or b"\0")[0] <= 4:
+        raise DataError(f"{file}: begins with {content[:4].hex() or 'nothing'}; an IDX file of bytes begins with 000008{again}")
+    start = 4 + 4 * content[3]
+    shape = struct.unpack(f">{content[3]}i", content[4:start].ljust(start - 4, b"\0"))
+    held = len(content) - start
+    if min(shape) < 0 or math.prod(shape) != held:
+        raise DataError(f"{file}: claims shape {list(shape)} and holds {max(held, 0)} bytes{again}")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)

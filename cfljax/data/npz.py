@@ -1,4 +1,4 @@
-"""From an `.npz` file to a data set. The sizes that headers claim are compared with that of the file before memory is taken."""
+"""From an `.npz` file to a data set."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import check_size, readable
+from cfljax.data.bounded import readable
 from cfljax.errors import DataError
-from cfljax.files.npy import Damaged, read_member
+from cfljax.files.npy import read_member
 from cfljax.types import Source
 
 _OPTIONAL = (
@@ -48,19 +48,17 @@ def read(name: str, file: Path, classes: int | None = None) -> Source:
 def names(file: Path) -> set[str]:
     """The names of the arrays in an npz file."""
     with readable(file, "as an npz file"), zipfile.ZipFile(file) as archive:
-        return {name.removesuffix(".npy") for name in archive.namelist()}
+        return {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
 
 
 def load_arrays(file: Path, wanted: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     """These arrays of an npz file; a DataError names the array that is missing or broken."""
     with readable(file, "as an npz file"), zipfile.ZipFile(file) as archive:
-        inside = {i.filename.removesuffix(".npy"): i for i in archive.infolist() if i.filename.endswith(".npy")}
-        missing = [w for w in wanted if w not in inside]
-        if missing:
-            raise DataError(f"{file}: has no array {missing[0]}; it must hold {', '.join(wanted)}")
-        members = {w: inside[w] for w in (*wanted, *optional) if w in inside}
-        check_size(sum(i.file_size for i in members.values()), file)
-        try:
-            return {w: read_member(archive, info, "biuf", f"{file}: {w}") for w, info in members.items()}
-        except Damaged as e:
-            raise DataError(str(e)) from e
+        inside, found = names(file), {}
+        for name in (*wanted, *optional):
+            if name in inside:
+                with readable(f"{file}: {name}"):
+                    found[name] = read_member(archive, name, "biuf")
+            elif name in wanted:
+                raise DataError(f"{file}: has no array {name}; it must hold {', '.join(wanted)}")
+        return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import check_size, read_json, readable
+from cfljax.data.bounded import read_json, readable
 from cfljax.data.cifar import COARSE
 from cfljax.data.idx import emnist, letters
 from cfljax.data.npz import load_arrays
@@ -77,7 +76,6 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
         raise DataError(f"{folder}: images are {kind}; only images of 8 bits can be used; import them scaled, as arrays")
     if len(shape) != 3 or None in shape:
         raise DataError(f"{folder}: images have the shape {shape}; only images of one size can be used")
-    check_size(sum(splits[s] for s in ("train", test)) * math.prod(shape), *folder.iterdir())
 
     def decode() -> dict[str, np.ndarray]:
         pairs = [_split(builder, split, splits[split], shape, image, label, folder) for split in ("train", test)]
@@ -136,11 +134,11 @@ def _split(
     builder: tfds.core.DatasetBuilder, split: str, count: int, shape: tuple[int, ...], image: str, label: str, folder: Path
 ) -> tuple[np.ndarray, np.ndarray]:
     """(Images u8[n, h, w, c], labels i64[n]) of a split."""
-    x, y = np.empty((count, *shape), np.uint8), np.empty(count, np.int64)
     with readable(f"{folder}: split {split}", then=": prepare it again"):
         examples = builder.as_data_source(split=split)
         if len(examples) != count:
             raise DataError(f"{folder}: split {split} has {len(examples)} of {count} examples: prepare it again")
+        x, y = np.empty((count, *shape), np.uint8), np.empty(count, np.int64)
         for i, example in enumerate(examples):
             x[i], y[i] = np.asarray(example[image]).reshape(shape), example[label]
     return x, y

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from cfljax import files
 from cfljax.devices.compiled import shapes
 from cfljax.engine.settings import Assembled
 from cfljax.lazy import jax
+from cfljax.software import software_hash
 
 
 def remember(parts: Assembled, seconds: float) -> None:
@@ -43,12 +43,5 @@ def _place(parts: Assembled) -> Path | None:
         return None
     mesh = None if parts.mesh is None else dict(parts.mesh.shape)
     static = (parts.program_key, parts.model_key, parts.plan, parts.settings.of_programs, mesh, shapes(parts.federation))
-    made_by = (code(), jax.__version__, jax.default_backend())
+    made_by = (software_hash(), jax.default_backend())
     return folder / files.KNOWN / hashlib.sha256(repr((static, made_by)).encode()).hexdigest()[:32]
-
-
-@functools.cache
-def code() -> str:
-    """A sum of the code of this package: another version may make other programs."""
-    sources = sorted(Path(files.__file__).parent.parent.rglob("*.py"))
-    return hashlib.sha256(b"\n".join(file.read_bytes() for file in sources)).hexdigest()

@@ -4,14 +4,12 @@ programs of a batch, in a zip archive: each as `jax.export` writes it, and in JS
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import io
 import json
 import os
 import sys
 import zipfile
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +19,12 @@ from cfljax import files
 from cfljax.devices import portable
 from cfljax.devices.compiled import shapes
 from cfljax.devices.cut import Cut, Piece
-from cfljax.engine import known
 from cfljax.engine.groups import Group
 from cfljax.engine.settings import Assembled
 from cfljax.engine.traced import Pick, Traced, chooses
 from cfljax.files.npy import read_member
 from cfljax.lazy import jax
+from cfljax.software import software_hash
 from cfljax.types import Federation, Tree
 
 MOST = 64 << 20
@@ -34,8 +32,6 @@ MOST = 64 << 20
 ABOUT = "batch.json"
 BESIDE = ("jax_log", "jax_debug_log", "jax_dump", "jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache")
 """The beginnings of the names of those settings of JAX that change no traced program."""
-MAKERS = ("jax", "jaxlib", "numpy", "flax", "optax")
-"""The packages that programs are traced with."""
 
 
 class Unwritable(Exception):
@@ -50,21 +46,16 @@ def place_of(parts: Assembled, group: Group, federation: Federation) -> Path | N
     keys, mesh = (parts.program_key, parts.model_key), parts.mesh
     grid = None if mesh is None else (dict(mesh.shape), str(mesh.axis_types))
     static = (keys, parts.plan, parts.settings.of_programs, chooses(parts), grid, shapes((tuple(group), federation)))
-    name = repr((static, known.code(), _traced_with()))
+    name = repr((static, software_hash(), _settings()))
     if " at 0x" in name or jax.process_count() > 1:  # an object that is named by its place in memory
         return None
     return folder / files.TRACED / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.zip"
 
 
-@functools.cache
-def _versions() -> tuple[str, ...]:
-    return tuple(metadata.version(name) for name in MAKERS)
-
-
-def _traced_with() -> tuple[Any, ...]:
-    """The versions of packages, and JAX's settings, but for those of its logs and of the cache."""
+def _settings() -> tuple[Any, ...]:
+    """JAX's backend and settings, but for those of its logs and of the cache."""
     settings = {name: value for name, value in jax.config.values.items() if not name.startswith(BESIDE)}
-    return (*_versions(), sys.version_info[:2], jax.default_backend(), jax.dtypes.canonicalize_dtype("f8"), settings)
+    return (jax.default_backend(), jax.dtypes.canonicalize_dtype("f8"), settings)
 
 
 def read(place: Path, mesh: jax.sharding.Mesh | None) -> Traced[Cut] | None:
@@ -114,9 +105,9 @@ def _words_of(archive: zipfile.ZipFile, of: Cut) -> Tree:
         pieces.append([name, specs, piece.reads, piece.writes, piece.own, overwrites])
     constants = []
     for array in of.constants:
-        constants.append(f"{len(there)}.npy")
+        constants.append(f"constant {len(there)}")
         there.append(constants[-1])
-        with archive.open(constants[-1], "w") as file:
+        with archive.open(f"{constants[-1]}.npy", "w") as file:
             np.save(file, _plain(array), allow_pickle=False)
     rest = {"room": of.room, "results": of.results, "copied": sorted(of.copied), "form": _as_json(of.form)}
     return {"pieces": pieces, "constants": constants, **rest}
@@ -134,7 +125,7 @@ def _cut_of(archive: zipfile.ZipFile, words: Tree, mesh: jax.sharding.Mesh | Non
             program = program._replace(forms=tuple(forms))
         pieces.append(Piece(program, tuple(reads), tuple(writes), own))
         overwrites.append(tuple(lost))
-    constants = [jax.numpy.asarray(read_member(archive, archive.getinfo(name), "biufc", name)) for name in words["constants"]]
+    constants = [jax.numpy.asarray(read_member(archive, name, "biufc")) for name in words["constants"]]
     results, copied = tuple(words["results"]), frozenset(words["copied"])
     return Cut(pieces, overwrites, constants, words["room"], results, copied, _tree_of(words["form"]), mesh)
 

@@ -3,9 +3,7 @@ model. To count them the model is traced, which takes longer than all else of a 
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import importlib.metadata
 import json
 from pathlib import Path
 
@@ -21,12 +19,11 @@ from cfljax.files import cache_folder, written_whole
 from cfljax.local.parts import parts_of
 from cfljax.models.options import told_of
 from cfljax.models.started import features_of
+from cfljax.software import software_hash
 from cfljax.types import Federation, Model
 
 MOST = 1000
 """Counts that are kept; beyond, all are made again."""
-MADE_OF = ("jax", "flax")
-"""Other packages whose versions a count depends on."""
 
 
 def model_size(run: Run, federation: Federation) -> int:
@@ -69,17 +66,9 @@ def _key(run: Run, federation: Federation) -> str:
         canonical(run.train.lora),
         str(sample_shape(federation)),
         str(federation.classes),
-        _code(),
+        software_hash(),
     ]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:32]
-
-
-@functools.cache
-def _code() -> str:
-    """A sum of the code of the package's models, and the versions of what they are made of."""
-    versions = [importlib.metadata.version(name) for name in MADE_OF]
-    files = [file.read_bytes() for file in sorted(Path(models.__file__).parent.glob("*.py"))]
-    return hashlib.sha256(b"\n".join([" ".join(versions).encode(), *files])).hexdigest()
 
 
 def _read(file: Path) -> dict[str, int]:

@@ -17,9 +17,7 @@ from cfljax.types import Parts, Source
 class Iid(Sized):
     """Options of `iid`."""
 
-    holdout: float = option(
-        0.0, "share of the training samples that becomes the test part; 0: use the test set", low=0, high=0.9, later=True
-    )
+    holdout: float = option(0.0, "share of the training samples that becomes the test part; 0: use the test set", low=0, high=0.9)
 
 
 def iid(options: Iid, source: Source, rng: Rng) -> Parts:

@@ -227,7 +227,6 @@ def _record(run: Run, **facts: Value) -> Table:
         "seed": run.seed,
         "config": run.resolved(),
         "contents": dict(run.contents),
-        "changes": list(run.changes),
         "varies": dict(run.varies),
         "diverged_at": None,
         "error": None,

@@ -14,14 +14,13 @@ import numpy as np
 from cfljax.engine.resume import Checkpoint, Spent
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, Value
-from cfljax.store import provenance
+from cfljax.software import software
+from cfljax.store import device
 from cfljax.store.atomic import host
 
 EVERY = 15.0
 """Seconds between checkpoints, unless $CFLJAX_CHECKPOINT says otherwise; shorter batches need none."""
 
-FORMAT = 2
-"""The format of a checkpoint's files: nothing goes on from a checkpoint of another format."""
 Saved = tuple[dict[str, np.ndarray], Table]
 """A checkpoint as a store takes it: (arrays, what else it says, as JSON can hold it)."""
 
@@ -35,8 +34,8 @@ class CheckpointStore(Protocol):
     def load_checkpoint(self, name: str) -> Saved | None:
         """A batch's last checkpoint; None where there is none."""
 
-    def warn(self, message: str) -> None:
-        """Show a warning to the user."""
+    def set_aside_checkpoint(self, name: str, why: str) -> None:
+        """Keep a batch's checkpoint under another name, and tell the user why."""
 
     def log(self, event: Table) -> None:
         """Add a line to the folder's log."""
@@ -75,16 +74,16 @@ class Checkpoints:
     def load(self) -> Checkpoint | None:
         """The last checkpoint that the same versions have written; None where there is none."""
         saved = self.store.load_checkpoint(self.batch)
-        if saved is not None and (differences := _differences(saved[1].get("versions"))):
-            self.refuse(f"it was written by {differences}")
+        if saved is not None and (differences := _differences(saved[1].get("made_by"))):
+            self.refuse(f"it was made by {differences}")
             saved = None
         checkpoint = None if saved is None else from_arrays(*saved)
         log_batch(self.store, "begin", self.batch, {"from": 0 if checkpoint is None else checkpoint.done})
         return checkpoint
 
     def refuse(self, why: str) -> None:
-        """Say that the batch cannot go on from its checkpoint."""
-        self.store.warn(f"checkpoint {self.batch} is of no use: {why}; its runs start again from round 0")
+        """Set the checkpoint aside, as the batch cannot go on from it."""
+        self.store.set_aside_checkpoint(self.batch, why)
 
 
 def log_batch(store: CheckpointStore, event: str, batch: str, more: Table | None = None) -> None:
@@ -92,30 +91,23 @@ def log_batch(store: CheckpointStore, event: str, batch: str, more: Table | None
     store.log({"event": event, "batch": batch, **(more or {}), "pid": os.getpid(), "host": host(), "time": time.time()})
 
 
-def _versions() -> Table:
-    """What must be equal for a checkpoint to be used."""
-    facts = provenance()
-    return {"format": FORMAT, "versions": facts["versions"], "device": facts["device"]}
+def _made_by() -> Table:
+    """Return what must be equal for a checkpoint to be used."""
+    return {**software(), "device": device()}
 
 
 def _differences(written: Value) -> str:
-    """The versions in a checkpoint that are not today's, in words; "" where all are."""
-    now, then = _one_table(_versions()), _one_table(written)
+    """Name what a checkpoint was made by and what is different now; "" if nothing is."""
+    now, then = _made_by(), written if isinstance(written, dict) else {}
     names = [name for name in now | then if now.get(name) != then.get(name)]
-    return ", ".join(f"{name} {then.get(name, '?')} (now {now.get(name, '?')})" for name in names)
-
-
-def _one_table(written: Value) -> Table:
-    if not isinstance(written, dict) or not isinstance(written.get("versions"), dict):
-        return {}
-    return {**written["versions"], "device": written.get("device"), "checkpoint format": written.get("format", 1)}
+    return ", ".join(f"{name} {then.get(name, 'unknown')} (now {now.get(name, 'none')})" for name in names)
 
 
 def to_arrays(checkpoint: Checkpoint) -> Saved:
     """The checkpoint as a store takes it."""
     arrays = {f"carry/{i}": np.asarray(leaf) for i, leaf in enumerate(checkpoint.carry.values())}
     arrays |= {f"rows/{name}": values for name, values in checkpoint.rows.items()}
-    meta: Table = {"done": checkpoint.done, "carry": list(checkpoint.carry), "spent": checkpoint.spent, "versions": _versions()}
+    meta: Table = {"done": checkpoint.done, "carry": list(checkpoint.carry), "spent": checkpoint.spent, "made_by": _made_by()}
     return arrays, meta
 
 

@@ -18,7 +18,7 @@ from cfljax.experiment.federations import checksum
 from cfljax.launch.checkpoints import from_arrays, to_arrays
 from cfljax.launch.plan_file import OTHERS, mark
 from cfljax.registry.options import Table
-from cfljax.store import versions
+from cfljax.software import software
 
 
 def agree_on_start(spec: Spec, machine: Machine) -> None:
@@ -27,7 +27,7 @@ def agree_on_start(spec: Spec, machine: Machine) -> None:
     for number, other in enumerate(marks):
         if other != marks[0]:
             raise SpecError(f"--distributed: process {number} reads another spec than process 0; give all the same. Or {OTHERS}")
-    facts = {"--mesh": machine.mesh, "version": versions(), "devices": [machine.backend, machine.devices]}
+    facts = {"--mesh": machine.mesh, "version": software(), "devices": [machine.backend, machine.devices]}
     _compare(facts, "give all processes the same")
 
 

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import warnings
 from collections.abc import Callable
 
 from cfljax.config import Run, Spec
@@ -16,7 +15,7 @@ from cfljax.devices.mesh import Shape
 from cfljax.errors import SpecError
 from cfljax.experiment import assemble, batching, needs
 from cfljax.registry.options import Table
-from cfljax.store import OlderWarning, Store, older
+from cfljax.store import Store
 
 OTHERS = (
     "a process of this sweep reads other data files, plugins or another version of cfljax than the one that laid down its plan: "
@@ -60,10 +59,6 @@ def settle(spec: Spec, store: Store, machine: Machine, limit: int | Callable[[Ru
         **spec.shown(),
         "batches": [entry(batch) for batch in batches],
     }
-    dropped = [name for name in (before.get("units") if before else store.ids()) or [] if name not in by_id]
-    records = [record for name in dropped if (record := store.record(name)) is not None]
-    if line := older.left(store, records):
-        warnings.warn(line, OlderWarning, stacklevel=2)
     if before != json.loads(json.dumps(table)):
         store.write_plan(table)
     return batches, machine

@@ -219,9 +219,6 @@ class _Writer:
         """Show and keep what tasks have put into the mailbox since the last time."""
         messages, saved = self.cluster.get(self.cluster.mailbox.empty.remote())
         by_id = {task.batch.id: task for task in self.tasks.values()}
-        for name, checkpoint in saved.items():
-            if name in by_id:
-                self.store.save_checkpoint(name, *checkpoint)
         for what, name, *values in messages:
             if name in by_id and what == "start":
                 self.started(by_id[name])
@@ -229,8 +226,13 @@ class _Writer:
                 self.at(by_id[name], *values)
             elif what == "log":
                 self.store.log(*values)
+            elif what == "aside":
+                self.store.set_aside_checkpoint(name, *values)
             elif what == "warn":
                 self.progress.say(f"cfljax: {values[0]}")
+        for name, checkpoint in saved.items():  # after what was set aside
+            if name in by_id:
+                self.store.save_checkpoint(name, *checkpoint)
 
     def started(self, task: _Task) -> None:
         """Show that a worker has begun with the batch; it may be another one than before."""

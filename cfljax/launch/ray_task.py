@@ -62,7 +62,8 @@ class Mailbox:
         self.fresh: set[str] = set()
 
     def tell(self, *message: Value) -> None:
-        """From a task: ("start", batch), ("at", batch, rounds done, accuracy), ("log", batch, event) or ("warn", "", words)."""
+        """From a task: ("start", batch), ("at", batch, rounds done, accuracy), ("log", batch, event),
+        ("aside", batch, why its checkpoint is of no use) or ("warn", "", words)."""
         self.messages.append(message)
 
     def save(self, batch: str, arrays: dict[str, np.ndarray], meta: Table) -> None:
@@ -101,8 +102,10 @@ class _MailedCheckpoints:
         saved: Saved | None = ray.get(self.mailbox.last.remote(name))
         return saved or self.saved
 
-    def warn(self, message: str) -> None:
-        self.mailbox.tell.remote("warn", "", message)
+    def set_aside_checkpoint(self, name: str, why: str) -> None:
+        self.saved = None
+        self.mailbox.forget.remote(name)
+        self.mailbox.tell.remote("aside", name, why)
 
     def log(self, event: Table) -> None:
         self.mailbox.tell.remote("log", event["batch"], event)

@@ -49,6 +49,11 @@ class OfRuns(Checkpoints):
         for at, run in enumerate(self.runs):
             self.folder.save_checkpoint(run.id, *to_arrays(part(checkpoint, at, self.width)))
 
+    def refuse(self, why: str) -> None:
+        """Set the checkpoints of all runs aside."""
+        for run in self.runs:
+            self.folder.set_aside_checkpoint(run.id, why)
+
     def load(self) -> Checkpoint | None:
         """The checkpoints of the runs as one; None where any has none that is of use."""
         each = [Checkpoints(self.folder, run.id).load() for run in self.runs]

@@ -65,7 +65,7 @@ class Config(MethodConfig):
     theta: float = option(0.1, "smallest angle of the threshold, in radians (eq. 7)", low=0.0, high=float(np.pi / 2), traced=True)
     l_star: float = option(0.05, "the loss that training aims at (eq. 7)", traced=True)
     loss: str = option(
-        "samples", "the loss of eq. 7: participants weighted by samples, or not (eq. 1)", choices=("samples", "uniform"), later=True
+        "samples", "the loss of eq. 7: participants weighted by samples, or not (eq. 1)", choices=("samples", "uniform")
     )
     similarity: str = similarity()
 

@@ -63,10 +63,10 @@ class Config(fedavg.Config):
     min_rounds: int = option(20, "rounds before the first split", low=1)
     min_size: int = option(2, "a cluster with this many members or fewer is not split", low=1)
     linkage: str = option(
-        "complete", "how a cluster is split: complete linkage, or the paper's optimal bipartition", choices=LINKAGES, later=True
+        "complete", "how a cluster is split: complete linkage, or the paper's optimal bipartition", choices=LINKAGES
     )
     gamma_max: float = option(
-        0.0, "split only if it is below √((1 − largest cosine across) / 2); 0: always", low=0.0, high=1.0, traced=True, later=True
+        0.0, "split only if it is below √((1 − largest cosine across) / 2); 0: always", low=0.0, high=1.0, traced=True
     )
     split_every: int = option(1, "rounds between two looks at the clusters", low=1)
     max_clusters: int = option(16, "most clusters there is room for; one more is an error", low=1)

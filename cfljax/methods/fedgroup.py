@@ -84,7 +84,7 @@ class Config(CountedConfig):
     pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)
     pretrain_epochs: int | None = option(None, "epochs of a pre-training, in place of pretrain_steps", low=1)
     group_start: str = option(
-        "mean", "a group starts at its founders' mean pre-trained weights, or at w_0", choices=("mean", "initial"), later=True
+        "mean", "a group starts at its founders' mean pre-trained weights, or at w_0", choices=("mean", "initial")
     )
     newcomer: str = option("initial", "where a newcomer starts, and what it is compared with", choices=NEWCOMER)
     assign: str = option("eq9", "a newcomer joins the closest group, or a random one (RAC)", choices=("eq9", "random"))

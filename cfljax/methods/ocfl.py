@@ -87,7 +87,7 @@ class Config(CountedConfig):
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
     average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     every: int | None = every()
-    max_clusters: int = option(16, "with `every`: the most clusters", low=1, later=True)
+    max_clusters: int = option(16, "with `every`: the most clusters", low=1)
     similarity: str = similarity()
     snapshots: bool = option(False, "keep the matrix of distances and the labels of OPTICS")
 

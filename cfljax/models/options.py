@@ -11,12 +11,12 @@ from cfljax.registry.options import option
 class ModelOptions:
     """Options of every model."""
 
-    weights: str | None = option(None, "start from this .safetensors file", later=True, file=True)
+    weights: str | None = option(None, "start from this .safetensors file", file=True)
     frozen: str | None = option(
-        None, "body: only the head trains and is sent; the body's features are computed once", choices=("body",), later=True
+        None, "body: only the head trains and is sent; the body's features are computed once", choices=("body",)
     )
     jitter: float = option(
-        0.0, "weights: normal noise on the start, in units of each layer's spread, other for each cluster", low=0, later=True
+        0.0, "weights: normal noise on the start, in units of each layer's spread, other for each cluster", low=0
     )
 
 

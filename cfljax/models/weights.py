@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.lazy import jax
+from cfljax.lazy import jax, load
 from cfljax.models.flat import Net, head_of, paths_of
 from cfljax.models.foreign import blocks_of, renamed
 from cfljax.types import Model
@@ -19,13 +17,8 @@ from cfljax.types import Model
 if TYPE_CHECKING:
     from cfljax.models.apply import Network
 
-MOST = 100_000_000
-"""The longest header of a file, in bytes, as in the format's own program."""
 COUNTED = ("running_mean", "running_var", "num_batches_tracked")
 """What batch normalisation keeps besides its scale and bias."""
-DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What damaged files provoke."""
-_TYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
 
 
 class Start(NamedTuple):
@@ -45,9 +38,12 @@ class Start(NamedTuple):
 
 def counts_batches(path: str) -> bool:
     """Whether a safetensors file has means and variances of batch normalisation; False if it is none."""
+    from safetensors import SafetensorError, safe_open
+
     try:
-        return any(name.endswith(COUNTED[0]) for name in _header(Path(path).expanduser())[0])
-    except (OSError, *DAMAGED):
+        with safe_open(Path(path).expanduser(), framework="np") as arrays:
+            return any(name.endswith(COUNTED[0]) for name in arrays.keys())  # noqa: SIM118 (it is no dict)
+    except (OSError, SafetensorError):
         return False
 
 
@@ -61,44 +57,28 @@ def with_its_statistics(made: Network | Net) -> Network | Net:
     return made if network is None else net._replace(network=network)
 
 
-def _header(file: Path) -> tuple[dict[str, dict[str, object]], int]:
-    """(name -> type, shape and place of each array, where the arrays begin) of a safetensors file. ValueError where it is none."""
-    with file.open("rb") as stream:
-        begin = stream.read(8)
-        length = struct.unpack("<Q", begin)[0] if len(begin) == 8 else 0
-        if not 2 <= length <= min(MOST, file.stat().st_size - 8):
-            raise ValueError("its header is cut off")
-        return json.loads(stream.read(length)), 8 + length
-
-
 def read(path: str) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file by name, numbers as f32. SpecError where it is none."""
-    file = Path(path).expanduser()
+    """Return the arrays of a safetensors file by name, numbers as f32. Raise a SpecError if it is none."""
+    from safetensors import safe_open
+
+    load()  # with JAX comes ml_dtypes, by which numpy knows bfloat16
     where = f'model.weights = "{path}"'
+    file = Path(path).expanduser()
     if not file.is_file():
         raise SpecError(f"{where}: there is no such file")
     try:
-        header, begin = _header(file)
-        content = file.read_bytes()[begin:]
-        return {name: _array(name, about, content) for name, about in header.items() if name != "__metadata__"}
-    except (OSError, *DAMAGED) as error:
-        raise SpecError(f"{where}: is no whole safetensors file ({str(error).splitlines()[0][:100]})") from error
+        with safe_open(file, framework="np") as arrays:
+            return {name: _numbers(arrays.get_tensor(name)) for name in arrays.keys()}  # noqa: SIM118 (it is no dict)
+    except Exception as error:  # safetensors and numpy raise several kinds
+        reason = " ".join(str(error).split())[:100]
+        raise SpecError(f"{where}: is no whole safetensors file ({reason})") from error
 
 
-def _array(name: str, about: dict[str, object], content: bytes) -> np.ndarray:
-    kind, shape, offsets = str(about["dtype"]), about["shape"], about["data_offsets"]
-    if not (isinstance(shape, list) and isinstance(offsets, list) and all(type(n) is int and n >= 0 for n in (*shape, *offsets))):
-        raise ValueError(f"{name} has no shape or place")
-    if kind not in _TYPES:  # whole numbers, such as a counter of batch normalisation
-        return np.zeros(shape if math.prod(shape) < 2 else (0,), np.float32)
-    begin, end = offsets
-    dtype = np.dtype(_TYPES[kind])
-    if end - begin != math.prod(shape) * dtype.itemsize or end > len(content):
-        raise ValueError(f"{name} has not the bytes of its shape")
-    values = np.frombuffer(content[begin:end], dtype)
-    if kind == "BF16":
-        values = (values.astype(np.uint32) << 16).view(np.float32)
-    return values.astype(np.float32).reshape(shape)
+def _numbers(array: np.ndarray) -> np.ndarray:
+    """Return the array as f32. Whole numbers, such as a counter of batch normalisation, count as none."""
+    if array.dtype.kind in "biu":
+        return np.zeros(array.shape if array.size < 2 else (0,), np.float32)
+    return array.astype(np.float32)
 
 
 def start_of(model: Model, path: str, forget_bias: float = 0.0, flattened: bool = True) -> Start:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -36,11 +35,11 @@ def sum_of_files(files: Iterable[tuple[str, Path]]) -> str:
 
 
 def sum_of_file(file: Path) -> str:
-    """SHA-256 of a file's contents, 64 hexadecimal digits."""
+    """Return the SHA-256 of a file's contents, 64 hexadecimal digits."""
     try:
         before = _state(file)
-        place = cache_folder() / "sums" / f"{hashlib.sha256(os.path.realpath(file).encode()).hexdigest()[:32]}.json"
-        if before[1] >= LARGE and (kept := _kept(place, before)):
+        place = cache_folder() / "sums" / hashlib.sha256(repr((os.path.realpath(file), before)).encode()).hexdigest()[:32]
+        if before[1] >= LARGE and len(kept := place.read_text("utf-8", "replace") if place.is_file() else "") == 64:
             return kept
         with file.open("rb") as f:
             found = hashlib.file_digest(f, "sha256").hexdigest()
@@ -50,7 +49,10 @@ def sum_of_file(file: Path) -> str:
     if after != before:
         raise DataError(f"{file}: changes while it is read; start again when it is complete")
     if before[1] >= LARGE and time.time() - max(before[2:]) / 1e9 > SETTLED:
-        _keep(place, before, found)
+        with contextlib.suppress(OSError):  # a full or read-only disk costs time at the next start, nothing else
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with written_whole(place) as part:
+                part.write_text(found, "utf-8")
     return found
 
 
@@ -60,26 +62,9 @@ def _state(file: Path) -> list[int]:
     return [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
-def _kept(place: Path, state: list[int]) -> str | None:
-    try:
-        entry = json.loads(place.read_text("utf-8"))
-        return str(entry["sha256"]) if entry["state"] == state and len(entry["sha256"]) == 64 else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _keep(place: Path, state: list[int], found: str) -> None:
-    with contextlib.suppress(OSError):  # a full or read-only disk costs time at the next start, nothing else
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(place) as part:
-            part.write_text(json.dumps({"state": state, "sha256": found}), "utf-8")
-
-
 def sum_of_source(source: Source) -> str:
     """SHA-256 over everything in a data set but its name."""
-    later = {"coarse"}  # fields that came after the first release: unset, they are not part of the sum
-    named = source._asdict().items()
-    return _sum([(name, value) for name, value in named if name != "name" and not (name in later and value is None)])
+    return _sum([(name, value) for name, value in source._asdict().items() if name != "name"])
 
 
 def sum_of_parts(parts: Parts) -> str:

@@ -10,25 +10,21 @@ import dataclasses
 import hashlib
 import importlib
 import importlib.metadata
+import inspect
 import re
-import sys
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 from cfljax import lazy
-from cfljax.errors import SpecError, SpecWarning, suggest
-from cfljax.registry.meaning import meaning
+from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import NoOptions, Table, check
-from cfljax.registry.sources import is_users, program, program_of
+from cfljax.registry.sources import hash_of, program, text_of
+from cfljax.registry.sources import package as files_of_package
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,60}")
 _when_replaced: list[Callable[[], None]] = []
 _of_kind: dict[str, Registry[Any]] = {}
-_RETURNED = ("data set", "partition")
-"""The kinds whose returned values, and not only their programs, are part of a run's id."""
-
 
 Make = TypeVar("Make", bound=Callable[..., object])
 """The kind of function that a registry's entries have, such as `Callable[[Seen], Array]` for metrics."""
@@ -71,50 +67,23 @@ def loading(origin: Origin) -> Iterator[None]:
         _loading.pop()
 
 
-_looks = [0]
-"""How often specs were read. A live entry is summed again once for each of them."""
+def _origin(make: Callable[..., object], options: type, version: object) -> Origin:
+    """Return the origin of an entry that no plugin registers: that of the file which defines it and of what this file imports, or
+    of the text of a function in a notebook. Its code is "" if Python does not have the text and no version was given."""
+    file = _file_of(make)
+    try:
+        text = hash_of(program([file], file.parent)) if file.is_file() else f"{text_of(make)}\n{_fields_of(options)}"
+    except (OSError, TypeError):
+        text = ""
+    return Origin(hashlib.sha256(f"{text} {version}".encode()).hexdigest() if text or version is not None else "")
 
 
-def look_again() -> None:
-    """Tell live entries that a spec is read: since the last one, what was registered without a file may mean something else."""
-    _looks[0] += 1
+def _file_of(make: Callable[..., object]) -> Path:
+    return Path(getattr(getattr(inspect.unwrap(make), "__code__", None), "co_filename", ""))
 
 
-class Live:
-    """The origin of an entry that a notebook, a script or a module registers without being named as a plugin. Its sum is made of
-    what the entry's functions, and all that they refer to, mean now, and of the files of the module that it is defined in."""
-
-    def __init__(self, make: Callable[..., object], options: type):
-        self.things = (make, options)
-        self.file = sum_of(_program_around(getattr(make, "__module__", None) or ""))
-        self.last: Origin | None = None
-        self.unknown: list[str] = []
-        self._look = -1
-
-    def now(self) -> Origin:
-        """The origin as of now."""
-        if self.last is None or self._look != _looks[0]:
-            self._look = _looks[0]
-            code, self.unknown = meaning(*self.things)
-            self.last = Origin(hashlib.sha256(f"{self.file} {code}".encode()).hexdigest())
-        return self.last
-
-
-def _program_around(module: str) -> list[Path]:
-    """The files of the program that a module is part of; no files for a notebook and for cfljax itself."""
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if not file or not Path(file).is_file() or module.partition(".")[0] == "cfljax":
-        return []
-    return program([Path(file)]) if is_users(file) else [] if module == "__main__" else program_of(module)
-
-
-def sum_of(files: list[Path]) -> str:
-    """SHA-256 over the contents of files, in this order."""
-    digest = hashlib.sha256()
-    for file in files:
-        content = file.read_bytes()
-        digest.update(len(content).to_bytes(8, "big") + content)
-    return digest.hexdigest()
+def _fields_of(options: type) -> str:
+    return text_of([(f.name, f.type, f.default, dict(f.metadata)) for f in dataclasses.fields(options)])
 
 
 def when_replaced(forget: Callable[[], None]) -> None:
@@ -130,7 +99,7 @@ def origins(named: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
 
 
 def adopt(files: Collection[str], origin: Origin) -> None:
-    """Give this origin to all that the modules of these files have registered: a plugin may be imported before it is named."""
+    """Give this origin to all that these files have registered: a plugin may be imported before it is named."""
     for registry in _of_kind.values():
         registry.adopt(files, origin)
 
@@ -144,7 +113,7 @@ class Registry(Generic[Make]):
         self.base = base
         self.group = group
         self._lines: dict[str, str | Entry[Make]] = dict(lines)
-        self._own: dict[str, Origin | Live] = {}
+        self._own: dict[str, Origin] = {}
         self._offered: dict[str, importlib.metadata.EntryPoint] | None = None
         if group is not None:
             _of_kind[kind] = self
@@ -155,9 +124,9 @@ class Registry(Generic[Make]):
     def __contains__(self, name: object) -> bool:
         return name in self._lines or name in self._entry_points()
 
-    def add(self, name: str, make: Make, options: type = NoOptions) -> None:
+    def add(self, name: str, make: Make, options: type = NoOptions, version: object = None) -> None:
         """Register a user's entry. It replaces an earlier one of the user's (a notebook's cell that is run twice); what comes with
-        the package cannot be replaced."""
+        the package cannot be replaced. `version`: part of its runs' ids, for what its source does not say."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise SpecError(f"{self.kind} {name!r}: a name begins with a letter and has letters, digits, _ and - only")
         if name in self._lines and name not in self._own:
@@ -168,7 +137,7 @@ class Registry(Generic[Make]):
             for forget in _when_replaced:
                 forget()
         self._lines[name] = self._with_base(Entry(options, make))
-        self._own[name] = _loading[-1] if _loading else Live(make, options)
+        self._own[name] = _loading[-1] if _loading else _origin(make, options, version)
 
     def entry(self, name: str, where: str = "") -> Entry[Make]:
         """The entry of that name, or a SpecError that suggests the nearest name."""
@@ -192,29 +161,16 @@ class Registry(Generic[Make]):
         if name not in self._lines and name in self._entry_points():
             self._take(name)
         own = self._own.get(name)
-        return self._now(name, own) if isinstance(own, Live) else own
-
-    def _now(self, name: str, live: Live) -> Origin:
-        """The origin of an entry that was registered without a file, from what it means now."""
-        before, origin = live.last, live.now()
-        if before is not None and before != origin:
-            for forget in _when_replaced:
-                forget()
-        if before != origin and live.unknown and self.kind not in _RETURNED:
-            warnings.warn(
-                f'{self.kind} "{name}": depends on {", ".join(live.unknown[:3])}, whose contents cannot be made part of the id '
-                "of its runs; when they change, use another results folder",
-                SpecWarning,
-                stacklevel=2,
-            )
-        return origin
+        if own is not None and not own.code:
+            what = f'the source of {self.kind} "{name}" cannot be read, so runs cannot be told from those of another one'
+            raise SpecError(f'{what}; give its register function a version, as in version="1", and a new one with each change')
+        return own
 
     def adopt(self, files: Collection[str], origin: Origin) -> None:
-        """Give this origin to what the modules of these files have registered here."""
+        """Give this origin to what these files have registered here."""
         for name in self._own:
             entry = self._lines[name]
-            module = sys.modules.get(getattr(entry.make, "__module__", "")) if isinstance(entry, Entry) else None
-            if getattr(module, "__file__", None) in files:
+            if isinstance(entry, Entry) and str(_file_of(entry.make)) in files:
                 self._own[name] = origin
 
     def check(self, name: str, table: Table, where: str) -> Any:
@@ -233,7 +189,8 @@ class Registry(Generic[Make]):
         point = self._entry_points()[name]
         package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
         try:
-            origin = Origin(_sum_of_package(point, package), point.module)
+            code = hash_of(program(files_of_package(point.module)))
+            origin = Origin(hashlib.sha256(f"{package} {code}".encode()).hexdigest(), point.module)
             with loading(origin):
                 found = point.load()
         except Exception as error:  # whatever a foreign package raises on import
@@ -264,11 +221,3 @@ class Registry(Generic[Make]):
         ]
         made = dataclasses.make_dataclass(entry.options.__name__, more, bases=(entry.options,), namespace=names, frozen=True)
         return entry._replace(options=made)
-
-
-def _sum_of_package(point: importlib.metadata.EntryPoint, package: str) -> str:
-    """SHA-256 of a package's version and of the source of its Python files: of those that it lists, and of all that lie beside the
-    module (a package that is installed with `pip install -e` lists none)."""
-    listed = [Path(str(file.locate())) for file in (point.dist and point.dist.files) or [] if file.suffix == ".py"]
-    files = {file.resolve() for file in listed if file.is_file()} | set(program_of(point.module))
-    return hashlib.sha256(f"{package} {sum_of(sorted(files))}".encode()).hexdigest()

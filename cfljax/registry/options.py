@@ -51,18 +51,16 @@ def option(
     above: float | None = None,
     choices: tuple[str, ...] | None = None,
     traced: bool = False,
-    later: bool = False,
     file: bool = False,
     lists: tuple[str, ...] = (),
     beside: bool = False,
 ) -> Any:
     """A field of an Options class. `low ≤ value ≤ high`, `value > above`; `choices` lists the words that the value may be.
     `traced`: a number that a sweep may vary without compiling again; it reaches the method through `hyper`. `file`: the name of a
-    file, whose contents are part of a run's id in place of the name. `later`: an option that came after the first release; at its
-    default it is not part of a run's id, so that old results are found. `lists`: keys of an option's table
-    whose value is a list. `beside`: a table whose keys stand beside the other options where they are written."""
+    file, whose contents are part of a run's id in place of the name. `lists`: keys of an option's table whose value is a list.
+    `beside`: a table whose keys stand beside the other options where they are written."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices}
-    meta = {"help": help, "traced": traced, "later": later, "file": file, "lists": lists, "beside": beside} | bounds
+    meta = {"help": help, "traced": traced, "file": file, "lists": lists, "beside": beside} | bounds
     if isinstance(default, (list, dict)):
         raise TypeError("an option's default is immutable: use a tuple")
     return dataclasses.field(default=default, metadata=meta)

@@ -1,137 +1,96 @@
-"""Which files a user's program consists of: a file or a package, and every module of the user's that it imports, directly or
-indirectly. Modules of Python, of installed packages and of cfljax are not followed, as their versions are on record."""
+"""Which files a user's program consists of, and what identifies a function that is in no file."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
+import hashlib
 import importlib.util
-import os
-import site
+import inspect
+import re
 import sys
-import sysconfig
-from collections.abc import Iterable, Iterator
-from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
+from collections.abc import Iterable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-
-ENDINGS = (".py", *EXTENSION_SUFFIXES)
-_PASSED_OVER = {"__pycache__", "site-packages", "node_modules"}
-Imported = tuple[str, Path | None]
-"""(The first part of the name of an imported module, the folder that a relative import looks in; None for an absolute import.)"""
 
 
 def program(files: Iterable[Path], folder: Path | None = None) -> list[Path]:
-    """The files, and the files of the user's modules that they import. `folder`: where to look first for imported modules."""
-    waiting = [(file.resolve(), folder) for file in files]
-    found, elsewhere = dict(waiting), functools.cache(_elsewhere)
+    """Return the files and what they import by name: modules and packages of `folder`, directly or through each other, and the
+    user's own packages elsewhere on Python's path. Installed packages are left out, as their versions are on record."""
+    waiting, found, elsewhere = [file.resolve() for file in files], set[Path](), set[Path]()
     while waiting:
-        file, here = waiting.pop()
-        for name, place in imports(file):
-            inside = place or (here if here is not None and beside(here, name) else None)
-            for each in modules(inside, name) if inside else elsewhere(name):
-                if each not in found:
-                    found[each] = here if inside else None
-                    waiting.append((each, found[each]))
-    return list(found)
+        file = waiting.pop()
+        if file not in found:
+            found.add(file)
+            for name in _imports(file.read_bytes()):
+                if folder is not None and beside(folder, name.removeprefix(".")):
+                    waiting += modules(folder / name.removeprefix("."))
+                else:
+                    elsewhere |= {each for each in package(name) if not _installed(each)}
+    return sorted(found | elsewhere)
 
 
-def program_of(name: str, every: bool = True) -> list[Path]:
-    """The files of a module on Python's path, of all modules of its package, and of the user's modules that these import.
-    `every`: also if the module itself belongs to an installed package."""
-    return program(_elsewhere(name.partition(".")[0], every))
-
-
-def imports(file: Path) -> list[Imported]:
-    """The names that a file imports; no names for a file that is not Python."""
-    try:
-        return _read(file, file.read_bytes())
-    except (SyntaxError, ValueError, OSError):
-        return []
-
-
-@functools.lru_cache(maxsize=4096)
-def _read(file: Path, content: bytes) -> list[Imported]:
-    return list(dict.fromkeys(_names(file, ast.parse(content))))
-
-
-def _names(file: Path, tree: ast.AST) -> Iterator[Imported]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name.partition(".")[0], None) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield (node.module or "").partition(".")[0], None
-        elif isinstance(node, ast.ImportFrom):
-            place = file.parents[node.level - 1]
-            names = [node.module.partition(".")[0]] if node.module else [alias.name for alias in node.names]
-            yield from ((name, place) for name in names)
-        elif isinstance(node, ast.Call) and (name := _called(node)):
-            yield name, None
-
-
-def _called(node: ast.Call) -> str:
-    """The module that `importlib.import_module("name")` imports."""
-    what = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    if what not in ("import_module", "__import__") or not node.args or not isinstance(node.args[0], ast.Constant):
-        return ""
-    name = node.args[0].value
-    return name.partition(".")[0] if isinstance(name, str) else ""
-
-
-def modules(folder: Path, name: str) -> list[Path]:
-    """The files of the module of that name in a folder, or of all modules of the package of that name."""
-    if not name:
-        return []
-    files = [file for ending in ENDINGS if (file := folder / f"{name}{ending}").is_file()]
-    return [file.resolve() for file in (*files, *_below(folder / name))]
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(f for f in folders if f not in _PASSED_OVER and not f.startswith("."))
-        if "pyvenv.cfg" in files:  # an environment, with packages of its own
-            folders.clear()
-            continue
-        yield from (Path(place, file) for file in sorted(files) if file.endswith(ENDINGS))
-
-
-def beside(folder: Path, name: str) -> bool:
-    """Whether a file of this folder that imports the name means a module in the folder. It never does for modules of Python and for
-    cfljax; a subfolder without `__init__.py` counts if no other module has its name."""
-    if name in sys.stdlib_module_names or name == "cfljax" or not name:
-        return False
-    if any((folder / f"{name}{ending}").is_file() or (folder / name / f"__init__{ending}").is_file() for ending in ENDINGS):
-        return True
-    spec = _spec(name)
-    return next(_below(folder / name), None) is not None and (spec is None or spec.origin is None)
-
-
-def _elsewhere(name: str, every: bool = False) -> list[Path]:
-    """The files of a module that Python finds on its path, if they are the user's (`every`: also if not)."""
-    spec = None if name in sys.stdlib_module_names or name in ("cfljax", "") else _spec(name)
-    if spec is None:
-        return []
-    places = [Path(place) for place in spec.submodule_search_locations or ([spec.origin] if spec.origin else [])]
-    places = [place for place in places if every or is_users(place)]
-    files = (file for place in places for file in (_below(place) if place.is_dir() else [place]))
-    return [file.resolve() for file in files if file.name.endswith(ENDINGS)]
+def package(module: str) -> list[Path]:
+    """Return the files of the package of a module, as Python finds it; none for modules of Python and of cfljax."""
+    spec = _spec(module.partition(".")[0])
+    places = [] if spec is None else list(spec.submodule_search_locations or [(spec.origin or "").removesuffix(".py")])
+    return [file for place in places for file in modules(Path(place))]
 
 
 def _spec(name: str) -> ModuleSpec | None:
+    if name not in (*sys.stdlib_module_names, "__main__", "cfljax", ""):
+        with contextlib.suppress(ImportError, ValueError, AttributeError):
+            return importlib.util.find_spec(name)
+    return None
+
+
+def modules(path: Path) -> list[Path]:
+    """Return the file of the module of this path, which is without `.py`, or the files of all modules of the package there."""
+    files = [path.with_name(f"{path.name}.py"), *path.rglob("*.py")] if path.name else []
+    return [file.resolve() for file in files if file.is_file() and not _installed(file.relative_to(path.parent))]
+
+
+def beside(folder: Path, name: str) -> bool:
+    """Return whether a file of this folder that imports the name means a module in the folder. A subfolder without `__init__.py`
+    counts if no other module has its name; modules of Python and cfljax are never meant."""
+    if name in (*sys.stdlib_module_names, "cfljax", ""):
+        return False
+    if (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file():
+        return True
+    other = _spec(name)
+    return (folder / name).is_dir() and bool(modules(folder / name)) and (other is None or other.origin is None)
+
+
+def hash_of(files: Iterable[Path]) -> str:
+    """Return the SHA-256 over the contents of files, whatever their order and place."""
+    return hashlib.sha256("".join(sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)).encode()).hexdigest()
+
+
+def text_of(thing: object) -> str:
+    """Return what identifies an object that is in no file: the source of a function or class; for another object what it prints
+    itself as, without addresses. Raise an OSError or TypeError if Python does not have the source."""
+    if isinstance(thing, tuple):
+        return "\n".join(map(text_of, thing))
+    if inspect.isroutine(thing) or inspect.isclass(thing) or hasattr(thing, "__wrapped__"):
+        return inspect.getsource(thing)  # type: ignore[arg-type]
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
+
+
+def _installed(file: Path) -> bool:
+    return not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
+
+
+@functools.lru_cache(maxsize=4096)
+def _imports(content: bytes) -> list[str]:
+    """Return the first parts of the names that a file imports, with a dot in front if the import is relative."""
     try:
-        return importlib.util.find_spec(name)
-    except (ImportError, ValueError, AttributeError):
-        return None
-
-
-def is_users(file: str | os.PathLike[str]) -> bool:
-    """Whether a file is the user's: not part of Python, of an installed package, or of cfljax."""
-    path = os.path.realpath(file)
-    return not any(path.startswith(place + os.sep) for place in _installed())
-
-
-@functools.cache
-def _installed() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    places = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")]
-    places += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).parents[1])]
-    return tuple(dict.fromkeys(os.path.realpath(place) for place in places))
+        nodes = list(ast.walk(ast.parse(content)))
+    except (SyntaxError, ValueError):
+        return []
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            dot, inside = "." if node.level else "", [node.module] if node.module else [alias.name for alias in node.names]
+            names += [dot + name for name in inside]
+    return list(dict.fromkeys(re.match(r"\.?[^.]*", name)[0] for name in names))  # type: ignore[index]

@@ -12,10 +12,7 @@ from cfljax.report.configurations import Collected, Configuration, collect
 from cfljax.report.curves import Curves, chosen, curves
 from cfljax.report.run_pictures import RunPictures, changes_once, run_pictures
 from cfljax.results.result import Results
-from cfljax.store import DamagedWarning, OlderWarning
-
-_SHOWN = (DamagedWarning, OlderWarning)
-"""Warnings about the folders that the report shows."""
+from cfljax.store import DamagedWarning
 
 
 class ReportData(NamedTuple):
@@ -31,7 +28,7 @@ class ReportData(NamedTuple):
     pictures: list[RunPictures | None]
     """For each of `drawn`; None where no run can be read."""
     problems: list[str]
-    """A line for each file that could not be read, and for each folder with results of older versions."""
+    """A line for each file that could not be read."""
     target: float | None
     """The accuracy to which rounds and bytes are counted."""
 
@@ -41,12 +38,11 @@ def read(sources: Iterable[str | os.PathLike[str] | Results], target: float | No
     no results folder. `maximum`: the table has the highest test accuracy, too."""
     problems: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
-        for kind in _SHOWN:
-            warnings.simplefilter("always", kind)
+        warnings.simplefilter("always", DamagedWarning)
         collected = collect(sources, target)
         drawn = chosen(collected.configurations)
         lines = [curves(configuration, problems) for configuration in drawn]
         pictures = changes_once([run_pictures(configuration, problems) for configuration in drawn])
-    said = [str(w.message) for w in caught if issubclass(w.category, _SHOWN)] + problems
+    said = [str(w.message) for w in caught if issubclass(w.category, DamagedWarning)] + problems
     columns = [column for column in COLUMNS if maximum or column.key != MAXIMUM]
     return ReportData(collected, rows(collected.configurations, columns), drawn, lines, pictures, list(dict.fromkeys(said)), target)

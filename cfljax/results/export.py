@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,8 +15,6 @@ from cfljax.lazy import jax
 if TYPE_CHECKING:
     from cfljax.types import Tree
 
-_TYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "int32": "I32", "int64": "I64", "uint8": "U8", "bool": "BOOL"}
-"""Types of numpy as safetensors call them."""
 MEANS = ("resnet20", "resnet18", "mobilenet_v2")
 """Models whose head sees the mean of all pixels."""
 
@@ -82,28 +78,15 @@ def _in_torch(layer: Mapping[str, np.ndarray], channels: int, forget_bias: float
     return {"weight": kernel.T} | rest, 0
 
 
-def safetensors(arrays: Mapping[str, np.ndarray], about: Mapping[str, str]) -> bytes:
-    """The arrays as a safetensors file: the length of the header, the header as JSON, and the arrays' bytes one after the other.
-    `about`: texts that the header has beside them."""
-    header: dict[str, object] = {"__metadata__": dict(about)}
-    parts, at = [], 0
-    for name, array in arrays.items():
-        data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-        header[name] = {"dtype": _TYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [at, at + len(data)]}
-        parts.append(data)
-        at += len(data)
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the arrays begin at a multiple of eight bytes
-    return b"".join([struct.pack("<Q", len(text)), text, *parts])
-
-
 def write_safetensors(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], about: Mapping[str, str]) -> Path:
-    """Write the arrays to a `.safetensors` file, whole or not at all."""
+    """Write the arrays to a `.safetensors` file, whole or not at all. `about`: texts that its header has beside them."""
+    from safetensors.numpy import save
+
     from cfljax.store.atomic import storing, write_bytes
 
     file = Path(path)
     if file.suffix != ".safetensors":
         raise SpecError(f'export "{file}": must end with .safetensors')
     with storing(file):
-        write_bytes(file, safetensors(arrays, about))
+        write_bytes(file, save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, dict(about)))
     return file

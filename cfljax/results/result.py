@@ -15,7 +15,7 @@ from cfljax.errors import StoreError
 from cfljax.registry.options import Table, show
 from cfljax.results import frames
 from cfljax.results.models import KeptModels
-from cfljax.store import DamagedWarning, OlderWarning, Store, older, summarise
+from cfljax.store import DamagedWarning, Store, summarise
 from cfljax.store.atomic import storing, write_bytes
 from cfljax.store.rows import by_contents, rows
 
@@ -138,8 +138,6 @@ class Results:
         self.named = {run: {key: first[run][key] for key in ("label", "varies")} for run in self.records}
         """Run -> its label and its varying options, as tables show them."""
         self.left_out = 0 if keep_rest else len(rest)
-        if line := older.shown(self.store, self.records):
-            warnings.warn(line, OlderWarning, stacklevel=2)
 
     def __len__(self) -> int:
         return len(self.records)

@@ -3,8 +3,7 @@
 from cfljax.store.folder import DamagedWarning
 from cfljax.store.inspect import counts, status, verify
 from cfljax.store.locks import Claim
-from cfljax.store.older import OlderWarning
-from cfljax.store.provenance import provenance, versions
+from cfljax.store.provenance import device, provenance
 from cfljax.store.summary import QUANTITIES, SECONDS, of_drift, summarise
 from cfljax.store.units import Store
 
@@ -13,13 +12,12 @@ __all__ = [
     "SECONDS",
     "Claim",
     "DamagedWarning",
-    "OlderWarning",
     "Store",
     "counts",
+    "device",
     "of_drift",
     "provenance",
     "status",
     "summarise",
     "verify",
-    "versions",
 ]

@@ -7,6 +7,7 @@ DIR/units/<id>.json     its record, written last
 DIR/checkpoints/<id>.npz  state of an unfinished run
 DIR/locks/<name>.lock   held by the process that works on that unit or batch
 DIR/damaged/            files that were not what was written
+DIR/set_aside/          checkpoints that other versions or devices made
 DIR/log.jsonl           events
 """
 
@@ -57,7 +58,7 @@ class Folder:
     def read_spec(self) -> str | None:
         """The contents of DIR/spec.toml; None where there is no such file."""
         try:
-            return self._bytes(self.folder / "spec.toml", records.MAX_RECORD).decode()
+            return self._bytes(self.folder / "spec.toml").decode()
         except FileNotFoundError:
             return None
         except (Damaged, UnicodeDecodeError) as error:
@@ -65,22 +66,18 @@ class Folder:
 
     def write_plan(self, plan: Table) -> None:
         """Keep the plan, sealed. `plan["units"]` lists the ids of this sweep in order: readers show these and no others."""
-        path, data = self.folder / "plan.json", records.encode(plan, compact=True)
-        if len(data) > records.MAX_PLAN:
-            size = f"{len(data):,} bytes, at most {records.MAX_PLAN:,} are read"
-            raise StoreError(f"{path}: would have {size}; make several sweeps of it")
-        atomic.write_bytes(path, data)
+        atomic.write_bytes(self.folder / "plan.json", records.encode(plan, compact=True))
 
     def read_plan(self) -> Table | None:
         """The contents of plan.json; None where there is no such file. A damaged one is set aside with a warning."""
         path = self.folder / "plan.json"
         try:
-            return records.check_plan(records.decode(self._bytes(path, records.MAX_PLAN)))
+            return records.check_plan(records.decode(self._bytes(path)))
         except FileNotFoundError:
             return None
         except Damaged as error:
             if not self.read_only:
-                self._move_to_damaged(path)
+                self._move(path)
             self.warn(f"{path}: damaged ({error}); it will be made again")
             return None
 
@@ -94,10 +91,10 @@ class Folder:
             finally:
                 os.close(descriptor)
 
-    def _bytes(self, path: Path, limit: int, expected: int | None = None) -> bytes:
+    def _bytes(self, path: Path, expected: int | None = None) -> bytes:
         """The file's bytes; Damaged for anything but a plain file of the right size."""
         try:
-            return atomic.read_bytes(path, limit, expected)
+            return atomic.read_bytes(path, expected)
         except FileNotFoundError:
             raise
         except PermissionError as error:
@@ -105,15 +102,18 @@ class Folder:
         except (OSError, ValueError) as error:  # OSError: a symbolic link, a folder, a bad disk
             raise Damaged(f"{path.name}: {getattr(error, 'strerror', None) or error}") from error
 
-    def _move_to_damaged(self, path: Path) -> None:
+    def _move(self, path: Path, name: str = "damaged") -> Path:
+        """Move a file, if it is there, to the folder of this name in the results folder, beside others of its name; return its new
+        path."""
         with atomic.storing(path):
-            damaged = self.folder / "damaged"
-            damaged.mkdir(exist_ok=True)
-            target, number = damaged / path.name, 1
+            folder = self.folder / name
+            folder.mkdir(exist_ok=True)
+            target, number = folder / path.name, 1
             while os.path.lexists(target):
-                target, number = damaged / f"{path.name}.{number}", number + 1
+                target, number = folder / f"{path.name}.{number}", number + 1
             with contextlib.suppress(FileNotFoundError):
                 path.replace(target)
+        return target
 
     @staticmethod
     def warn(message: str) -> None:

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
-import platform
 import subprocess
 
 from cfljax.lazy import jax
 from cfljax.registry.options import Table
+from cfljax.software import software, version
 
 
 def provenance() -> Table:
     """{versions, device, git} for a record; git is None outside a repository or without git. Each is looked up once a process."""
-    return {"versions": versions(), "device": device(), "git": git()}
-
-
-def versions() -> dict[str, str]:
-    """Versions of cfljax, jax, jaxlib, numpy and Python."""
-    by_name = {"python": platform.python_version()}
-    for name in ("cfljax", "jax", "jaxlib", "numpy"):
-        try:
-            by_name[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            by_name[name] = "not installed"
-    return by_name
+    return {"versions": {"cfljax": version("cfljax"), **software()}, "device": device(), "git": git()}
 
 
 @functools.cache

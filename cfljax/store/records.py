@@ -13,9 +13,6 @@ from cfljax.registry.options import Table, Value
 from cfljax.store.arrays import Damaged
 
 SCHEMA = 1
-MAX_RECORD = 16 << 20
-MAX_PLAN = 256 << 20
-"""A million runs, the most that a spec makes, take 60 MB."""
 STATUSES = ("done", "diverged", "failed")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=-]{0,120}")
 _TAIL = ',\n "sha256": "%s"\n}\n'
@@ -29,11 +26,10 @@ RECORD_SCHEMA: dict[str, str] = {
     "status": "done, diverged or failed",
     "config": "the resolved configuration, nested tables",
     "contents": "what the run read (data, partition, model.weights, …) -> SHA-256; empty where options and seed decide all",
-    "changes": "names of what newer versions compute differently for this run, as far as its own version knew them",
     "varies": "dotted name -> value of the options that varied in the start that computed it; tables look at what varies now",
     "diverged_at": "round at which a number stopped being finite, or null",
     "error": "one line, or null",
-    "versions": "of cfljax, jax, numpy and Python (provenance())",
+    "versions": "of cfljax, and what decides the bits: cfljax.software.software()",
     "device": "kind of the device (provenance())",
     "git": "commit and dirty, or null (provenance())",
     "plan": "the execution plan it ran under, in words, or null (for a failed run)",
@@ -70,8 +66,6 @@ def check_record(record: Table) -> None:
     contents = record.get("contents", {})
     if not isinstance(contents, dict) or not all(isinstance(checksum, str) for checksum in contents.values()):
         raise ValueError(f"record of {record['id']}: contents is no table of sums")
-    if not isinstance(changes := record.get("changes", []), list) or not all(isinstance(name, str) for name in changes):
-        raise ValueError(f"record of {record['id']}: changes is no list of names")
     if not isinstance(record["method"], str) or not isinstance(record["seed"], (int, np.integer)):
         raise ValueError(f"record of {record['id']}: method is a name and seed an integer")
     for key in ("timings", "summary"):

@@ -5,7 +5,6 @@ apart by their contents: a file may lie in many places, and a place may have hel
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
 from cfljax.registry import Registry
@@ -51,10 +50,10 @@ def by_contents(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
 
 def rows(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]] | None) -> list[Record]:
     """The records with the labels of the plan and what they differ in: a run that two rows of the table share stands in both.
-    `called`: the plan's list, None where it has none (a folder without a plan, or one of an older version)."""
+    `called`: the plan's list, None where it has none (a folder without a plan)."""
     complete = _completed(list(records.values()))
     ids = dict(zip(records, complete, strict=True))
-    asked = list(_as_planned(ids, called) if called is not None else _as_recorded(complete))
+    asked = list(_as_planned(ids, called or (), called is None and _data_follow(complete)))
     views = [_view(record) for record in asked]
     differ = differing(views)
     return [
@@ -75,45 +74,26 @@ def differing(views: Iterable[Iterable[tuple[Key, Value]]]) -> set[Key]:
     return several
 
 
-def _as_planned(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]]) -> Iterator[Record]:
-    """In the order of the records; those that the plan does not list keep their labels."""
+def _as_planned(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]], follow: bool) -> Iterator[Record]:
+    """In the order of the records; those that the plan does not list keep their labels. `follow`: their data are drawn from the
+    runs' own seeds."""
     names: dict[str, list[tuple[str, bool]]] = {}
     for entry in called:
         for run in entry["units"]:
             names.setdefault(run, []).append((entry["label"], entry.get("data_seed") == "run"))
     for run, record in records.items():
-        for label, follows in names.get(run, [(_label(record), False)]):
+        for label, follows in names.get(run, [(_label(record), follow)]):
             yield _named(record, label, follows)
 
 
-def _as_recorded(records: list[Record]) -> Iterator[Record]:
-    """Where plan.json says nothing: runs that differ in nothing but their seed have one label, the last that was recorded; and
-    where the data of all runs were drawn from the runs' own seeds, they follow them."""
-    pairs = [(record["seed"], record["config"].get("data")) for record in records]
-    followed = {seed for seed, data in pairs if isinstance(data, dict) and data.get("seed") == seed}
-    follow = len(followed) > 1 and all(isinstance(data, dict) and data.get("seed") == seed for seed, data in pairs)
-    labels: dict[str, dict[str, list[int]]] = {}
-    kept = [record.get("varies", {}).get("data.seed") == "run" or follow for record in records]
-    alike = [_alike(record, follows) for record, follows in zip(records, kept, strict=True)]
-    for record, key in zip(records, alike, strict=True):
-        labels.setdefault(key, {}).setdefault(_label(record), []).append(record["seed"])
-    for each in labels.values():
-        seeds = list(itertools.chain(*each.values()))
-        if len(set(seeds)) < len(seeds):  # they are not one configuration that has grown
-            each.clear()
-    for record, key, follows in zip(records, alike, kept, strict=True):
-        yield _named(record, [_label(record), *labels[key]][-1], follows)
+def _data_follow(records: list[Record]) -> bool:
+    """Return whether the data of all runs were drawn from the runs' own seeds, as far as records say it without a plan."""
+    pairs = [(record["seed"], (record["config"].get("data") or {}).get("seed")) for record in records]
+    return len({seed for seed, _ in pairs}) > 1 and all(seed == drawn for seed, drawn in pairs)
 
 
 def _label(record: Record) -> str:
     return str(record.get("label") or record["method"])
-
-
-def _alike(record: Record, follows: bool) -> str:
-    config = {name: table for name, table in record["config"].items() if name != "seeds"}
-    if follows and isinstance(config.get("data"), dict):
-        config["data"] = config["data"] | {"seed": "run"}
-    return f"{record['method']} {sorted(config.items(), key=lambda item: item[0])!r}"
 
 
 def _named(record: Record, label: str, follows: bool) -> Record:
@@ -145,8 +125,8 @@ def _group(section: str, table: Mapping[str, Value]) -> str:
 
 
 def _completed(records: list[Record]) -> list[Record]:
-    """The records with the same options in all tables of a group: those that came after a record was written with their default,
-    and the others as None. Options of data that source and partition have apart in some are apart in all."""
+    """The records with the same options in all tables of a group: what a record does not have is at its default.
+    Options of data that source and partition have apart in some are apart in all."""
     configs = [dict(record["config"]) for record in records]
     for section in _SECTIONS:
         groups: dict[str, list[Record]] = {}
@@ -184,10 +164,10 @@ def _merge(names: list[str], more: Iterable[str]) -> None:
 
 
 def _default(section: str, table: Mapping[str, Value], name: str) -> Value:
-    """The value that an option stands for in records from before it existed; None where it was left out."""
+    """The default of an option, which a record lacks if it was added since; None if there is none."""
     for options in _options(section, table):
         for field in dataclasses.fields(options):
-            if field.name == name and field.metadata.get("later"):
+            if field.name == name and field.default is not dataclasses.MISSING:
                 return list(field.default) if isinstance(field.default, tuple) else field.default
     return None
 

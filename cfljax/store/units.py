@@ -44,9 +44,6 @@ class Store(Folder):
         record = {"schema": records.SCHEMA, "id": id} | record
         records.check_record(record)
         packed = npz.pack(arrays)
-        if len(packed) > npz.MAX_FILE:
-            advice = f"at most {npz.MAX_FILE:,} are read; keep less, as with --keep labels"
-            raise StoreError(f"{self._array_file(id)}: would have {len(packed):,} bytes, {advice}")
         digest = hashlib.sha256(packed).hexdigest()
         record["arrays"] = {"bytes": len(packed), "sha256": digest, "names": list(arrays)}
         encoded = records.encode(record)
@@ -133,7 +130,7 @@ class Store(Folder):
 
     def _record(self, id: str) -> Table:
         """The checked record; FileNotFoundError, or Damaged."""
-        record = records.decode(self._bytes(self._record_file(id), records.MAX_RECORD))
+        record = records.decode(self._bytes(self._record_file(id)))
         schema = record.get("schema")
         if isinstance(schema, int) and schema > records.SCHEMA:
             raise StoreError(f"{self._record_file(id)}: written by a newer cfljax (schema {schema}); upgrade cfljax")
@@ -144,7 +141,7 @@ class Store(Folder):
         except ValueError as error:
             raise Damaged(str(error)) from error
         try:
-            atomic.check_size(os.lstat(self._array_file(id)), npz.MAX_FILE, record["arrays"]["bytes"])
+            atomic.check_size(os.lstat(self._array_file(id)), record["arrays"]["bytes"])
         except FileNotFoundError as error:
             raise Damaged(f"{id}.npz is missing") from error
         except (ValueError, KeyError, TypeError) as error:
@@ -152,7 +149,7 @@ class Store(Folder):
         return record
 
     def _array_bytes(self, id: str, record: Table) -> bytes:
-        data = self._bytes(self._array_file(id), npz.MAX_FILE, record["arrays"]["bytes"])
+        data = self._bytes(self._array_file(id), record["arrays"]["bytes"])
         if hashlib.sha256(data).hexdigest() != record["arrays"].get("sha256"):
             raise Damaged(f"{id}.npz: its SHA-256 is not that of its record")
         return data
@@ -175,7 +172,7 @@ class Store(Folder):
             if problem_now is None or not self._record_file(id).exists():
                 return None
             for path in (self._record_file(id), self._array_file(id)):  # the record first: it is what makes a unit done
-                self._move_to_damaged(path)
+                self._move(path)
         return self.warn(f"{self.units / id}: damaged ({problem_now}); moved to {self.folder / 'damaged'}, will be computed again")
 
     # --- several processes ---------------------------------------------------------------------------------------
@@ -203,27 +200,26 @@ class Store(Folder):
     def save_checkpoint(self, id: str, arrays: Mapping[str, np.ndarray], meta: Table | None = None) -> None:
         """Keep the state of an unfinished run in one sealed file, in place of the one before."""
         note = np.frombuffer(json.dumps(meta or {}).encode(), np.uint8)
-        packed = npz.seal(npz.pack({**arrays, _META: note}))
-        if len(packed) > npz.MAX_FILE:
-            size = f"{len(packed):,} bytes, at most {npz.MAX_FILE:,} are read"
-            return self.warn(f"{self._checkpoint_file(id)}: would have {size}: its runs cannot go on where they are stopped")
-        return atomic.write_bytes(self._checkpoint_file(id), packed)
+        atomic.write_bytes(self._checkpoint_file(id), npz.seal(npz.pack({**arrays, _META: note})))
 
     def load_checkpoint(self, id: str) -> tuple[dict[str, np.ndarray], Table] | None:
         """(arrays, meta) of the last checkpoint; None when there is none, or, with a warning, when it is damaged."""
         path = self._checkpoint_file(id)
         try:
-            data = self._bytes(path, npz.MAX_FILE)
-            npz.check_seal(data)
-            arrays = npz.unpack(data)
+            arrays = npz.unpack(npz.unseal(self._bytes(path)))
             return arrays, json.loads(arrays.pop(_META).tobytes())
         except FileNotFoundError:
             return None
         except (Damaged, ValueError, KeyError, AttributeError, RecursionError) as error:
             if not self.read_only:
-                self._move_to_damaged(path)
+                self._move(path)
             self.warn(f"{path}: damaged checkpoint ({error}); the run starts from its beginning")
             return None
+
+    def set_aside_checkpoint(self, id: str, why: str) -> None:
+        """Move a run's checkpoint out of the way, with a warning that says why it is of no use."""
+        kept = self._move(self._checkpoint_file(id), "set_aside")
+        self.warn(f"checkpoint {id} is of no use: {why}; it is kept as {kept}, and its runs start again from round 0")
 
     def remove_checkpoint(self, id: str) -> None:
         """Forget the state of a run that is done."""

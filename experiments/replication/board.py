@@ -18,7 +18,6 @@ from cfljax.errors import DataError
 from cfljax.registry.options import Table, show
 from cfljax.report.configurations import Unit, collect
 from cfljax.results.frames import NEW, number
-from cfljax.store import OlderWarning
 
 TEXTS = ("method", "setting", "seed", "chosen", "run", "cfljax", "commit")
 """The first columns of a file of rows; the others are numbers."""
@@ -49,13 +48,8 @@ class Row(NamedTuple):
 def rows(folders: Iterable[str | Path]) -> list[Row]:
     """The rows of results folders; DataError where runs have no validation samples to choose by. Numbers at which more seeds
     diverged than at others are not chosen: the seeds that remain would flatter them."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OlderWarning)
-        configurations = collect(folders).configurations
     groups: dict[tuple[str, str], list[tuple[int, float, str, list[Unit]]]] = {}
-    for each in configurations:
+    for each in collect(folders).configurations:
         done = each.by_status("done")
         if done:
             config = done[0].record["config"]

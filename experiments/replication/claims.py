@@ -20,8 +20,8 @@
   means are. Otherwise it does not reproduce where a whole interval is below.
 
 Of `within` and `at_least` half of the cells must have been run. A difference of rounds decides nothing where one is never reached.
-Whatever the kind, these come first: a claim that no run could contradict is no test of it; runs of an older version are to be run
-again; runs of a small size are not run at size; and fewer than three seeds decide nothing.
+Whatever the kind, these come first: a claim that no run could contradict is no test of it; runs in another setting than the paper's
+are to be run again; runs of a small size are not run at size; and fewer than three seeds decide nothing.
 """
 
 from __future__ import annotations
@@ -75,9 +75,8 @@ class Effect(NamedTuple):
     """True for a lower bound: the effect may be larger."""
 
 
-def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured], small: bool = False, older: bool = False) -> Verdict:
-    """What the measured cells say about the claim. `small`: the runs are smaller than the paper's; `older`: an older version has
-    computed some of them, in another way."""
+def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured], small: bool = False) -> Verdict:
+    """What the measured cells say about the claim. `small`: the runs are smaller than the paper's."""
     if claim.kind in PAIRED:
         missing = [name for name in claim.cells if not measured[name].values]
         if missing:
@@ -93,8 +92,8 @@ def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured], small
         found = found._replace(word=UNDECIDED, why="one seed" if seeds == 1 else "two seeds")
     if claim.void:
         return found._replace(word=NO_TEST, why=claim.void)
-    if older or claim.again:
-        return found._replace(word=AGAIN, why=claim.again or f"an older version: {_also(found)}")
+    if claim.again:
+        return found._replace(word=AGAIN, why=claim.again)
     return found._replace(word=AT_SIZE, why=f"small: {_also(found)}") if small else found
 
 

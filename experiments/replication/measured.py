@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
-from cfljax.config.changes import missing
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, show
 from cfljax.report.configurations import Unit, option_of
@@ -40,10 +39,6 @@ class Section:
     """By the name of the cell: the number of its runs that diverged or failed, which no mean includes."""
     verdicts: list[Verdict]
     """On the claims of the table, in their order."""
-    older: dict[str, list[str]]
-    """By the name of the cell, where an older version has computed its runs: the changes since then."""
-    outdated: list[Unit]
-    """The runs among `units` that an older version has computed."""
     draws: dict[str, int]
     """By the name of the cell: how many draws of the data its runs have."""
     small: dict[str, bool]
@@ -61,51 +56,35 @@ def with_draws(seeds: int, draws: int) -> str:
     return f"{seeds}{each if draws > 1 else ''}"
 
 
-def section(published: Published, folders: list[Results], unaffected: Sequence[str] = ()) -> Section:
-    """Measure every cell of the table and decide every claim. `unaffected`: changes of later versions that leave the runs as the
-    spec has them."""
+def section(published: Published, folders: list[Results]) -> Section:
+    """Measure every cell of the table and decide every claim."""
     rows = [(row, results) for results in folders for row in results.rows]  # a run that two rows share has the label of each
     units = [Unit(row["id"], results.records[row["id"]] | {"label": row["label"]}, results.store) for row, results in rows]
     shrunk = {results.store.folder for results in folders if results.records and below_size(results)}
-    found = Section(published, [], [], [], {}, {}, {}, [], {}, [], {}, {})
+    found = Section(published, [], [], [], {}, {}, {}, [], {}, {})
     used: dict[str, Unit] = {}
     for cell in published.cells:
-        fitting = _newest(_fitting(units, cell.where), unaffected)
+        fitting = _fitting(units, cell.where)
         chosen = _finished(published, cell.name, fitting)
         found.lost[cell.name] = len(fitting) - len(chosen)
         used |= {unit.id: unit for unit in chosen}
         found.measured[cell.name] = _measured(cell, cell.take, chosen, units, published)
         if cell.take.summary == "accuracy_max":
             found.last_ten[cell.name] = _measured(cell, LAST_TEN, chosen, units, published)
-        if changes := dict.fromkeys(change for unit in chosen for change in _outdated(unit, unaffected)):
-            found.older[cell.name] = list(changes)
         found.draws[cell.name] = len({data for _, data in map(_draw, chosen)})
         found.small[cell.name] = any(unit.store.folder in shrunk for unit in chosen)
     found.units.extend(used.values())
-    found.outdated.extend(unit for unit in used.values() if _outdated(unit, unaffected))
     found.folders.extend(results for results in folders if not results.records or used.keys() & results.records.keys())
     for figure in published.figures:
-        runs = [_newest(_fitting(units, where), unaffected) for where in figure.curves.values()]
+        runs = [_fitting(units, where) for where in figure.curves.values()]
         found.drawn_runs.append([_finished(published, figure.title, each) for each in runs])
     found.verdicts.extend(_decided(claim, found) for claim in published.claims)
     return found
 
 
 def _decided(claim: Claim, of: Section) -> Verdict:
-    small, older = (any(marked.get(name) for name in claim.cells) for marked in (of.small, of.older))
-    return _with_last_ten(verdict(claim, of.published, of.measured, small, older), claim, of.last_ten)
-
-
-def _outdated(unit: Unit, unaffected: Sequence[str]) -> list[str]:
-    """What is computed in another way since this run was made."""
-    changes = missing(unit.record["config"], unit.record.get("changes") or ())
-    return [change.name for change in changes if change.name not in unaffected]
-
-
-def _newest(units: list[Unit], unaffected: Sequence[str]) -> list[Unit]:
-    """The runs of one configuration without those of an older version that today's version has made again."""
-    again = {_draw(unit) for unit in units if not _outdated(unit, unaffected)}
-    return [unit for unit in units if _draw(unit) not in again or not _outdated(unit, unaffected)]
+    small = any(of.small.get(name) for name in claim.cells)
+    return _with_last_ten(verdict(claim, of.published, of.measured, small), claim, of.last_ten)
 
 
 def _draw(unit: Unit) -> tuple[int, str]:

@@ -35,7 +35,7 @@ def read_sections(folders: Paths, published: Paths) -> tuple[Page, list[Section]
         results = Results(folder)
         name = results.sweep.get("name") or results.store.folder.absolute().name
         by_sweep.setdefault(str(name), []).append(results)
-    return page, [section(file, by_sweep.get(file.sweep, []), page.unaffected) for file in files]
+    return page, [section(file, by_sweep.get(file.sweep, [])) for file in files]
 
 
 def replication_page(folders: Paths, published: Paths) -> str:

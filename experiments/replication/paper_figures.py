@@ -60,9 +60,7 @@ def picture(section: Section, number: int, colours: Mapping[str, str] = MappingP
     ends = _ends(curves, [point for points in published.values() for point in points], list(levels.values()))
     axes = _Axes(*ends)
     unit = " (%)" if percent else ""
-    run = {name for name, cell in section.measured.items() if cell.values}
-    old = " (an older version)" if run and run <= section.older.keys() else ""
-    parts = [*axes.lines(), _text(LEFT, 16, figure.title + old, size=13)]
+    parts = [*axes.lines(), _text(LEFT, 16, figure.title, size=13)]
     about = f"rounds{_thinned(curves)}; ours: mean{unit}, least and most of the seeds"
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, about, "middle"))
     labels = []

@@ -12,8 +12,6 @@ from cfljax.results.result import Results
 from experiments.replication.measured import Section
 from experiments.replication.size import flags_of
 
-OLDER = " (older version)"
-"""After the name of a cell whose runs an older version has computed."""
 SHOWN = 3
 """The most commits that are named; of more, only their number is."""
 
@@ -34,26 +32,7 @@ def provenance(each: Section) -> str:
     devices = ", ".join(sorted({str(unit.record.get("device", "unknown")).split(",")[0] for unit in each.units}))
     runs = f"{len(each.units)} run{'s' if len(each.units) > 1 else ''}"
     lines.append(f"{runs}, {_time(spent)} of computing on {devices}, {_time(spent / len(each.units))} a run; {_made_by(each)}.")
-    return "  \n".join([*lines, *_again(each)])
-
-
-def _again(each: Section) -> list[str]:
-    """A sentence on the rows that an older version has computed, with the commands that compute them again and their time."""
-    if not each.older:
-        return []
-    known, spent = {unit.id for unit in each.outdated}, sum(s for unit in each.outdated if math.isfinite(s := seconds(unit)))
-    commands: dict[str, None] = {}
-    for results in each.folders if each.published.spec.endswith(".toml") else []:
-        own = [unit for unit in each.units if unit.store.folder == results.store.folder]
-        older, flags = [unit for unit in own if unit.id in known], flags_of(results)
-        if older and len(older) < len(own):
-            labels = list(dict.fromkeys(str(unit.record["label"]) for unit in older))
-            flags = [*(flag for flag in flags if not flag.startswith("method=")), f"method={show(labels)}"]
-        if older:
-            commands[_command(each.published.spec, flags)] = None
-    changes = ", ".join(dict.fromkeys(name for names in each.older.values() for name in names))
-    how = f"; again, in about {_time(spent)}, with " + (" and ".join(commands) if len(commands) == 1 else "the commands above")
-    return [f"Rows marked{OLDER} were computed by an older version, before the changes in: {changes}{how if commands else ''}."]
+    return "  \n".join(lines)
 
 
 def _command(spec: str, sets: list[str]) -> str:

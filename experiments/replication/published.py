@@ -28,9 +28,8 @@
     points = { "FedAvg" = [[10, 78.5]] }             # published points (round, number) of these curves
     levels = { "FedAvg" = 89.8 }                     # published numbers without a round
 
-A folder of them may hold `page.toml`: `title`, `text`, `files` (the order in which they are shown), `unaffected` (changes of later
-versions that leave these records as the specs have them), and for each paper a `[[papers]]` with `name`, `file` (its page's name),
-`says` (what holds, in a sentence) and `findings`.
+A folder of them may hold `page.toml`: `title`, `text`, `files` (the order in which they are shown), and for each paper a
+`[[papers]]` with `name`, `file` (its page's name), `says` (what holds, in a sentence) and `findings`.
 """
 
 from __future__ import annotations
@@ -179,8 +178,6 @@ class Page:
     title: str
     text: str
     files: tuple[str, ...] = ()
-    unaffected: tuple[str, ...] = ()
-    """Names of changes of later versions (`cfljax.config.changes`) that leave the records as the specs have them."""
     papers: tuple[Paper, ...] = ()
 
     def paper(self, name: str) -> Paper:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from experiments.replication.measured import Section
-from experiments.replication.provenance import OLDER, provenance
+from experiments.replication.provenance import provenance
 from experiments.replication.published import Cell, Published
 from experiments.replication.verdicts import Measured
 
@@ -38,9 +38,7 @@ def _cells(each: Section) -> str:
     head = [""] + (["published" + unit] if any_published else []) + ours
     rows = []
     for cell in each.published.cells:
-        row = [cell.name + (OLDER if cell.name in each.older else "")] + (
-            [_published(cell, each.published)] if any_published else []
-        )
+        row = [cell.name] + ([_published(cell, each.published)] if any_published else [])
         row.append(_ours(each.measured[cell.name], cell, each.published))
         if both:
             row.append(_ours(each.last_ten[cell.name], cell, each.published) if cell.name in each.last_ten else "–")
@@ -77,7 +75,6 @@ def _in_grid(each: Section, cell: Cell | None) -> str:
     if cell is None:
         return ""
     text = _ours(each.measured[cell.name], cell, each.published)
-    text += OLDER if cell.name in each.older else ""
     text += f" ({each.lost[cell.name]} diverged or failed)" if each.lost[cell.name] else ""
     if cell.name in each.last_ten and each.measured[cell.name].values:
         text += f", {_ours(each.last_ten[cell.name], cell, each.published)}"

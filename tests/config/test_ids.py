@@ -107,15 +107,22 @@ def test_how_files_are_checked_does_not_matter():
     assert one.spelled == other.spelled
 
 
-def test_an_option_of_the_data_that_came_later_is_no_part_of_the_id_at_its_default(monkeypatch):
+def test_an_option_that_is_added_changes_no_id_at_its_default(monkeypatch):
     @dataclasses.dataclass(frozen=True)
     class Later(Synthetic):
-        noise: float = option(0.0, later=True)
+        noise: float = option(0.0)
 
     (before,) = runs(spec(data="synthetic"))
     monkeypatch.setitem(SMALL[SOURCES], "synthetic", Later)
     (default,), (other,) = (runs(spec(data={"name": "synthetic", **more})) for more in ({"noise": 0.0}, {"noise": 0.1}))
     assert before.id == default.id != other.id
+
+
+def test_another_version_of_results_has_other_ids(monkeypatch):
+    (before,), (after,) = runs(spec()), runs(spec())
+    first = before.id
+    monkeypatch.setattr("cfljax.config.run.RESULTS_VERSION", 2)
+    assert after.id != first
 
 
 def test_a_count_of_one_is_not_a_fraction_of_one():

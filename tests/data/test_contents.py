@@ -12,7 +12,6 @@ import pytest
 
 import cfljax
 from cfljax.config import read_spec
-from cfljax.config.changes import changes_of
 from cfljax.data import files, mapped, npz, prepared
 from cfljax.errors import DataError, SpecError
 from cfljax.registry import checksums
@@ -366,18 +365,6 @@ def test_runs_whose_partitions_read_different_files_are_different_runs(tmp_path)
     data = {"name": "blobs", "samples": 60, "partition": "listed", "owners": [*map(str, owners)]}
     spec = read_spec(SMALL | {"data": data})
     assert len({run.id for run in spec.runs()}) == 2 and not spec.warnings
-
-
-# --- what older versions have left -------------------------------------------------------------------------------------------
-
-
-def test_runs_on_files_are_not_those_of_versions_that_did_not_sum_them():
-    def changes(name, partition="iid"):
-        return changes_of(runs("digits")[0].resolved() | {"data": {"name": name, "partition": partition}})
-
-    names = ("digits", "blobs", "synthetic", "mnist", "mine")
-    assert [name for name in names if "contents of data" in changes(name)] == ["mnist", "mine"]
-    assert "contents of data" in changes("digits", "my_own")
 
 
 def test_a_word_that_is_wrong_is_noticed_before_files_are_looked_for():

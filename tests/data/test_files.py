@@ -63,15 +63,16 @@ def test_bare_files_in_the_data_folder_count_as_mnist_alone(tmp_path, monkeypatc
 
 
 BAD_IDX = {
-    "truncated": (idx(IMAGES)[:-5], "ends after 9403 of 9408 bytes"),
-    "short header": (b"\0\0\x08", "ends after 3 of 4 bytes"),
+    "truncated": (idx(IMAGES)[:-5], r"claims shape \[12, 28, 28\] and holds 9403 bytes"),
+    "short header": (b"\0\0\x08", "begins with 000008"),
+    "cut in its shape": (idx(IMAGES)[:9], "and holds 0 bytes"),
     "magic": (idx(IMAGES, magic=b"\x1f\x8b\x08\x03"), "begins with 1f8b0803"),
     "floats": (idx(IMAGES, magic=b"\0\0\x0d\x03"), "begins with 00000d03"),
     "negative": (idx(IMAGES, shape=(-12, 28, 28)), r"claims shape \[-12, 28, 28\]"),
     "two negatives": (idx(IMAGES, shape=(-12, -28, 28)), r"claims shape \[-12"),
-    "huge": (idx(IMAGES, shape=(2**31 - 1, 2**31 - 1, 2**31 - 1)), r"claims 99\d* bytes of data"),
-    "too long": (idx(IMAGES) + b"x", "holds more bytes than its header says"),
-    "empty": (b"", "ends after 0 of 4 bytes"),
+    "huge": (idx(IMAGES, shape=(2**31 - 1, 2**31 - 1, 2**31 - 1)), r"claims shape \[2147483647"),
+    "too long": (idx(IMAGES) + b"x", "and holds 9409 bytes"),
+    "empty": (b"", "begins with nothing"),
 }
 
 
@@ -175,7 +176,7 @@ def test_bad_cifar_archives(tmp_path):
     bomb = tarfile.TarInfo("data_batch_1.bin")
     bomb.size = 10**12
     file.write_bytes(gzip.compress(bomb.tobuf() + bytes(2000)))
-    with pytest.raises(DataError, match="claims 1000000000000 bytes"):
+    with pytest.raises(DataError, match="tar.gz: (cannot be read|does not fit into memory)"):
         data.load("cifar10", off, path=str(tmp_path))
     file.write_bytes(file.read_bytes()[:40])
     with pytest.raises(DataError, match="cannot be read"):

@@ -187,7 +187,7 @@ def test_more_samples_than_the_files_can_hold_are_refused(made, tmp_path):
         content["splits"][0]["shardLengths"] = ["1000000000000"]
 
     change(made[0] / "toy_shapes", tmp_path, "dataset_info.json", edit)
-    with pytest.raises(DataError, match="claims 24000000000120 bytes"):
+    with pytest.raises(DataError, match="train: does not fit into memory|has .* of 1000000000000 examples"):
         data.load("toy_shapes", path=str(tmp_path))
 
 

@@ -96,7 +96,7 @@ def test_every_table_of_a_spec_has_its_keys_on_the_page():
     for path in (ROOT / "cfljax" / "config").glob("*.py"):
         module = importlib.import_module(f"cfljax.config.{path.stem}")
         found = [each for each in vars(module).values() if isinstance(each, type) and dataclasses.is_dataclass(each)]
-        classes |= {each for each in found if any("later" in field.metadata for field in dataclasses.fields(each))}
+        classes |= {each for each in found if any("traced" in field.metadata for field in dataclasses.fields(each))}
     written = {*pages.TABLES.values(), DataOptions, Train}
     assert {each.__name__ for each in classes - written} == {"_Late"}
 

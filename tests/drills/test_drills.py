@@ -11,7 +11,7 @@ from drills import common, table
 from drills.__main__ import DRILLS
 from drills.common import Tally
 
-FEW = {"kill": 2, "signals": 2, "processes": 1, "disk_full": 1, "corruption": 100, "hostile_files": 1, "edits": 3, "soak": 60}
+FEW = {"kill": 2, "signals": 2, "processes": 1, "disk_full": 1, "corruption": 100, "edits": 3, "soak": 60}
 FEW |= {"soak_rounds": 4000}
 
 

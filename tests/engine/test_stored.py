@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 import cfljax
 from cfljax import files
@@ -18,7 +19,7 @@ from cfljax.config import read_spec
 from cfljax.devices import compiled, portable
 from cfljax.devices.compiled import Source
 from cfljax.devices.cut import cut, in_one_piece, in_pieces
-from cfljax.engine import compiling, known, stored
+from cfljax.engine import compiling, stored
 from cfljax.engine.groups import Group
 from cfljax.engine.settings import View
 from cfljax.engine.simulate import simulate
@@ -26,7 +27,6 @@ from cfljax.engine.traced import Pick, Traced
 from cfljax.experiment.batching import batches
 from cfljax.launch.batch import assembled
 from cfljax.methods import METHODS
-from cfljax.results.export import safetensors
 from tests import machines
 from tests.engine.test_quick import DATA, IMAGES
 from tests.play import unlike
@@ -107,14 +107,11 @@ def test_the_name_of_a_file_holds_what_the_programs_depend_on(folder, monkeypatc
     found.append(where(parts._replace(mesh=jax.sharding.Mesh(np.array(jax.devices()[:1]), ("clients",)))))
     found.append(where(parts._replace(settings=parts.settings._replace(score="assigned"))))
     with monkeypatch.context() as patch:
-        patch.setattr(known, "code", lambda: "another version")
-        found.append(where())
-    with monkeypatch.context() as patch:
-        patch.setattr(stored, "_versions", lambda: ("0.0",))
+        patch.setattr(stored, "software_hash", lambda: "another version")
         found.append(where())
     with jax.enable_x64(True):
         found.append(where())
-    assert len({*found}) == len(found) == 8 and None not in found
+    assert len({*found}) == len(found) == 7 and None not in found
     assert where() == found[0] == where(parts._replace(settings=parts.settings._replace(rounds=9)))
 
 
@@ -269,7 +266,7 @@ def file_of_weights(file, seed):
     """A small MLP for six features and four classes."""
     rng = np.random.default_rng(seed)
     shapes = {"dense_0.kernel": (6, 5), "dense_0.bias": (5,), "dense_1.kernel": (5, 4), "dense_1.bias": (4,)}
-    file.write_bytes(safetensors({name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}, {}))
+    file.write_bytes(save({name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}))
     return {"name": "mlp", "hidden": [5], "weights": str(file)}
 
 

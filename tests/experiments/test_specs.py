@@ -1,14 +1,12 @@
 """Every published number has runs that answer it, in a spec that is there in two sizes; and the page is that of the records."""
 
 import re
-import warnings
 from pathlib import Path
 
 import pytest
 
 from cfljax.config import read_spec
 from cfljax.methods import METHODS
-from cfljax.store import OlderWarning
 from experiments.replication.board_page import board
 from experiments.replication.measured import fits
 from experiments.replication.pages import replication_pages
@@ -47,9 +45,7 @@ def test_each_cell_selects_one_configuration_of_its_spec(published):
 @pytest.fixture(scope="module")
 def pages():
     records = sorted(path for path in (EXPERIMENTS / "records").iterdir() if path.is_dir())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OlderWarning)
-        return replication_pages(records, [EXPERIMENTS / "published"], "../docs/evidence/")
+    return replication_pages(records, [EXPERIMENTS / "published"], "../docs/evidence/")
 
 
 def test_the_committed_pages_are_those_of_the_committed_records(pages):

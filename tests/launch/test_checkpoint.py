@@ -8,7 +8,8 @@ import pytest
 from cfljax.engine.resume import Checkpoint, Spent
 from cfljax.errors import SpecError
 from cfljax.launch.checkpoints import EVERY, Checkpoints, log_batch, seconds_between
-from cfljax.store import DamagedWarning, Store, provenance
+from cfljax.software import software
+from cfljax.store import DamagedWarning, Store
 
 
 def test_the_environment_says_how_often_a_checkpoint_is_written(monkeypatch):
@@ -35,13 +36,16 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path):
     assert found.carry[".state.models"].tobytes() == wanted.carry[".state.models"].tobytes()
 
 
-def test_a_checkpoint_of_other_versions_is_not_left_without_a_word(tmp_path, monkeypatch):
-    checkpoints = Checkpoints(Store(tmp_path), "batch", every=0)
+def test_a_checkpoint_of_other_versions_is_set_aside_with_one_line(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    checkpoints = Checkpoints(store, "batch", every=0)
     checkpoints.save(checkpoint)
-    facts = provenance() | {"versions": provenance()["versions"] | {"jax": "99.1"}}
-    monkeypatch.setattr("cfljax.launch.checkpoints.provenance", lambda: facts)
-    with pytest.warns(DamagedWarning, match=r"checkpoint batch is of no use: it was written by jax \S+ \(now 99.1\)"):
+    written = (store.checkpoints / "batch.npz").read_bytes()
+    monkeypatch.setattr("cfljax.launch.checkpoints.software", lambda: software() | {"jax": "99.1"})
+    with pytest.warns(DamagedWarning, match=r"checkpoint batch is of no use: it was made by jax \S+ \(now 99.1\)") as said:
         assert checkpoints.load() is None
+    assert len(said) == 1 and (tmp_path / "set_aside" / "batch.npz").read_bytes() == written
+    assert checkpoints.load() is None  # and no more warnings
 
 
 def test_the_log_says_who_began_a_batch_and_from_which_round(tmp_path):

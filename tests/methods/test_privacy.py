@@ -194,13 +194,6 @@ def test_fedbcd_s_noise_is_that_of_the_sum_of_all_personal_models():
         np.testing.assert_allclose(state.z, first.z + noise / clients, rtol=1e-4, atol=1e-5)
 
 
-def test_runs_with_noise_have_new_ids():
-    for method, changes in (("fedavg", ("epsilon of the draw",)), ("local", ())):
-        assert run_of(method).changes == changes
-    (clipped,) = read_spec({"data": "digits", "method": "fedavg", "train": {"privacy": {"clip": 1.0}}}).runs()
-    assert clipped.changes == ()
-
-
 def test_a_deadline_tells_who_sends():
     """With it few clients are in time, always the same, and a hidden draw from all of them must not be credited."""
     found = []

@@ -4,11 +4,12 @@ import jax
 import numpy as np
 import pytest
 from flax import linen as nn
+from safetensors.numpy import save
 
 from cfljax.models import as_model, build
 from cfljax.models.options import ModelOptions
 from cfljax.models.started import Adapters, started
-from cfljax.results.export import named, safetensors
+from cfljax.results.export import named
 from tests.models.test_models import weights
 
 
@@ -26,7 +27,7 @@ def adapted(network, lora, tmp_path):
     """(the network's parameters, the model with adapters that starts from them)."""
     base = jax.tree.map(np.asarray, network.unravel(weights(network)))
     file = tmp_path / "start.safetensors"
-    file.write_bytes(safetensors(named(base), {}))
+    file.write_bytes(save(named(base)))
     return base, started(network, ModelOptions(weights=str(file)), lora)
 
 

@@ -7,12 +7,13 @@ import warnings
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.models import build
 from cfljax.models.options import ModelOptions
 from cfljax.models.started import Adapters, started
-from cfljax.results.export import named, safetensors, state_dict
+from cfljax.results.export import named, state_dict
 from tests.often import rarely
 from tests.reference import pretrained
 
@@ -88,7 +89,7 @@ def drawn(shapes, seed=0):
 
 
 def written(path, arrays):
-    path.write_bytes(safetensors(arrays, {}))
+    path.write_bytes(save(arrays))
     return str(path)
 
 

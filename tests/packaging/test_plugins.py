@@ -235,7 +235,6 @@ USES = {
     "by a relative import": "from .helper import x",
     "by a relative import of a module": "from . import helper",
     "inside a function": "def later():\n    import helper",
-    "by its name as a text": "import importlib\ndef later():\n    importlib.import_module('library')",
     "elsewhere on the path": "import library",
     "in a package elsewhere": "from laboratory.deep import tools",
     "of a module that it imports": "import second",
@@ -245,7 +244,7 @@ FILES = {
     "elsewhere": ("library.py", "laboratory/deep/tools.py"),
 }
 EDITED = {"in a package beside": "tools/inner.py", "of a package without __init__": "loose/part.py",
-          "by its name as a text": "library.py", "elsewhere on the path": "library.py",
+          "elsewhere on the path": "library.py",
           "in a package elsewhere": "laboratory/deep/tools.py"}  # fmt: skip
 
 

@@ -153,40 +153,6 @@ def test_a_claim_that_was_tried_in_several_settings_counts_once_as_the_first_has
     assert row_of(pages_of(place)[""], "IFCA beats FedAvg, by 30 points")[6].startswith("tried in 2 settings")
 
 
-def test_runs_of_an_older_version_are_marked_with_the_command_that_makes_them_again(place):
-    store = Store(place / "runs")
-    for name, record in store.records().items():
-        if record["method"] == "ifca":
-            made = {"config": record["config"] | {"method": {"name": "fesem"}}}
-            store.write(name, record | made, store.read(name).arrays)
-    page = pages_of(place)
-    assert row_of(page[""], "IFCA beats FedAvg, by 30 points")[3] == "**to be run again**"
-    details = page["a_paper.md"]
-    assert "| IFCA (older version) |" in details and "| FedAvg |" in details
-    assert "by an older version, before the changes in: FeSEM's centres; again, in about" in details
-    assert (
-        """with `CFLJAX_DATA=DATA python -m cfljax.sweep experiments/small.toml --set size=small --set 'method=["ifca"]'`"""
-        in details
-    )
-
-
-def test_a_run_that_was_made_again_takes_the_place_of_the_older_one(place):
-    store = Store(place / "runs")
-    for name, record in store.records().items():
-        if record["method"] == "fedavg":
-            config = record["config"] | {"method": {"name": "fesem"}}
-            store.write(name, record | {"config": config}, store.read(name).arrays)
-            newer = record | {"id": f"{name}-2", "config": config, "changes": ["FeSEM's centres"]}
-            newer["summary"] = record["summary"] | {"accuracy_max": 0.5, "accuracy_last10": 0.5}
-            store.write(f"{name}-2", newer, store.read(name).arrays)
-    store.write_plan({"name": "a small sweep", "units": store.ids()})
-    assert row_of(replication_page([place / "runs"], [place / "published.toml"]), "FedAvg")[2:] == [
-        "50.00 ± 0.00",
-        "50.00 ± 0.00",
-        "3",
-    ]
-
-
 def test_runs_with_draws_of_the_data_of_their_own_say_so_and_are_all_counted(place):
     store = Store(place / "runs")
     for number, (name, record) in enumerate(store.records().items()):
@@ -520,10 +486,8 @@ def test_small_runs_are_not_run_at_size_whatever_they_say(values, word):
     assert found.word == "not run at size" and found.why == f"small: {word}"
 
 
-def test_runs_of_an_older_version_have_no_verdict_but_say_what_they_would_have():
+def test_runs_that_are_to_be_made_again_have_no_verdict():
     claim = Claim("c", "difference", ("a", "b"), 5.0, 1.0)
-    found = of_ab([10, 10.1, 10], claim, older=True, small=True)
-    assert found.word == "to be run again" and found.why == "an older version: reproduces"
     by_hand = of_ab([10, 10.1, 10], dataclasses.replace(claim, again="Another split."))
     assert (by_hand.word, by_hand.why) == ("to be run again", "Another split.")
 

@@ -14,7 +14,6 @@ A, B = "a" * 64, "b" * 64
 def record(contents, path=None, name="mine", **more):
     data = {"name": name, "partition": "iid"} | ({} if path is None else {"path": path})
     found = {"contents": {"data": contents}} if contents else {}
-    more["changes"] = ["contents of data"]
     return make_record(config={"data": data, "train": {"lr": 0.1}}, **found, **more)
 
 

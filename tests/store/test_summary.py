@@ -77,7 +77,9 @@ def test_provenance_names_versions_device_and_git(tmp_path, monkeypatch):
     from cfljax.store.provenance import _ask, git
 
     found = provenance()
-    assert set(found) == {"versions", "device", "git"} and {"jax", "numpy", "python", "cfljax"} <= set(found["versions"])
+    assert set(found) == {"versions", "device", "git"} and {"jax", "numpy", "python", "cfljax", "cfljax sources"} <= set(
+        found["versions"]
+    )
     assert found["versions"]["numpy"] == np.__version__
     git.cache_clear()
     monkeypatch.chdir(tmp_path)

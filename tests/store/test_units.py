@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfljax.config.values import MAX_RUNS
 from cfljax.errors import StoreError
 from cfljax.store import DamagedWarning, Store, atomic, counts, records, status, verify
 from cfljax.store import arrays as npz
@@ -67,23 +66,14 @@ def test_only_the_arrays_asked_for_are_unfolded(store):
     assert set(store.read("u", ("history/",)).arrays) == {"history/round", "history/accuracy"}
 
 
-def test_large_repeats_are_not_compressed_beyond_what_a_reader_accepts(store, monkeypatch):
-    monkeypatch.setattr(npz, "MAX_INFLATED", 10_000)
-    store.write("small", make_record(), {"labels": np.zeros(1000, np.int16)})
-    store.write("large", make_record(), {"labels": np.zeros(10_000, np.int16)})
-    assert (store.units / "small.npz").stat().st_size < 1000
-    assert store.read("large").arrays["labels"].shape == (10_000,)
-
-
-def test_small_arrays_of_any_kind_are_compressed_and_large_floats_are_not(store, monkeypatch):
+def test_labels_and_small_arrays_are_compressed_and_large_floats_are_not(store):
     short, long = np.zeros(2000, np.float32), np.zeros(npz.SMALL // 4 + 1, np.float32)
     store.write("short", make_record(), {"history/ari": short})
     store.write("long", make_record(), {"models": long})
     assert (store.units / "short.npz").stat().st_size < 1000 < long.nbytes < (store.units / "long.npz").stat().st_size
     assert np.array_equal(store.read("short").arrays["history/ari"], short)
-    monkeypatch.setattr(npz, "MAX_INFLATED", 10_000)  # together they are too many
-    store.write("many", make_record(), {"a": short, "b": short})
-    assert (store.units / "many.npz").stat().st_size > 2 * short.nbytes and len(store.read("many").arrays) == 2
+    store.write("labels", make_record(), {"labels": np.zeros(100_000, np.int16)})
+    assert (store.units / "labels.npz").stat().st_size < 2000
 
 
 @pytest.mark.parametrize("id", ["../u", "a/b", "", ".hidden", "a..b", "x" * 200, "a\n", "ü"])
@@ -91,12 +81,6 @@ def test_a_unit_id_that_is_no_safe_file_name_is_refused(store, id):
     for act in (lambda: store.write(id, make_record(), {}), lambda: store.read(id), lambda: store.claim(id)):
         with pytest.raises(StoreError, match="unit id"):
             act()
-
-
-@pytest.mark.parametrize("name", ["../x", "/x", "a//b", "a/../b", "a b", "", "a/", ".a"])
-def test_an_array_name_that_could_leave_its_folder_is_refused(store, name):
-    with pytest.raises(ValueError, match="array name"):
-        store.write("u", make_record(), {name: np.zeros(1)})
 
 
 def test_objects_and_text_are_no_arrays(store):
@@ -137,26 +121,11 @@ def test_a_checkpoint_holds_the_last_state_and_goes_with_the_unit(store):
     assert store.load_checkpoint("u") is None and list(store.checkpoints.iterdir()) == []
 
 
-def test_a_plan_of_as_many_runs_as_a_spec_may_make_is_read_again(store, monkeypatch):
+def test_a_plan_of_many_runs_is_read_again(store):
     ids = [f"{number:016x}" for number in range(100_000)]
     plan = {"units": ids, "batches": [{"runs": [name], "width": 1} for name in ids]}
     store.write_plan(plan)
     assert store.read_plan() == plan
-    size = (store.folder / "plan.json").stat().st_size
-    assert size * MAX_RUNS / len(ids) < records.MAX_PLAN / 2
-    monkeypatch.setattr(records, "MAX_PLAN", size - 1)
-    with pytest.raises(StoreError, match="plan.json: would have .* bytes, at most .* are read"):
-        store.write_plan(plan)
-
-
-def test_what_could_not_be_read_again_is_not_written(store, monkeypatch):
-    monkeypatch.setattr(npz, "MAX_FILE", 1000)
-    big = {"models": np.random.default_rng(0).normal(size=(100, 100))}
-    with pytest.raises(StoreError, match="u.npz: would have .* bytes, at most 1,000 are read; keep less"):
-        store.write("u", make_record(), big)
-    with pytest.warns(DamagedWarning, match="cannot go on where they are stopped"):
-        store.save_checkpoint("u", big)
-    assert store.ids() == [] and store.load_checkpoint("u") is None
 
 
 def test_failed_units_are_forgotten_and_no_others(store):
@@ -353,13 +322,6 @@ def test_a_write_that_fails_at_any_point_is_one_line_and_leaves_a_whole_unit(sto
     assert failures >= 6
 
 
-def test_a_file_of_the_largest_size_is_read(tmp_path):
-    (tmp_path / "file").write_bytes(b"four")
-    assert atomic.read_bytes(tmp_path / "file", 4) == b"four"
-    with pytest.raises(ValueError, match="more than the limit of 3"):
-        atomic.read_bytes(tmp_path / "file", 3)
-
-
 @pytest.mark.parametrize(("code", "fatal"), [(errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)])
 def test_a_file_system_that_knows_no_sync_of_folders_is_no_obstacle(tmp_path, monkeypatch, code, fatal):
     def failing(descriptor):
@@ -377,10 +339,3 @@ def test_a_folder_that_cannot_be_listed_is_one_line_in_the_systems_words(store, 
     monkeypatch.setattr(os, "scandir", refused)
     with pytest.raises(StoreError, match=r"units: cannot read: Permission denied$"):
         store.ids()
-
-
-def test_arrays_about_as_large_as_may_be_inflated_come_back(monkeypatch):
-    monkeypatch.setattr(npz, "MAX_INFLATED", 4096)
-    for n in range(3600, 4400, 16):
-        labels = np.zeros(n, np.int8)
-        assert np.array_equal(npz.unpack(npz.pack({"labels": labels}))["labels"], labels)

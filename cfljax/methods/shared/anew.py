@@ -42,7 +42,7 @@ class Options(Protocol):
 
 def every() -> int | None:
     """The option of methods that cluster before round 0."""
-    return option(None, "rounds after which clients are clustered anew; without it once", low=1, later=True)
+    return option(None, "rounds after which clients are clustered anew; without it once", low=1)
 
 
 def times(rounds: int, every: int | None) -> int:

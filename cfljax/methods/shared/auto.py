@@ -50,9 +50,9 @@ class Number(NamedTuple):
 class CountedConfig(MethodConfig):
     """The base class of the options of methods whose number of clusters may be found."""
 
-    auto: str = option("silhouette", 'how a number that is "auto" is found', choices=(*CRITERIA, TRIES), later=True)
-    most: int = option(8, 'the most clusters that "auto" finds', low=2, later=True)
-    try_rounds: int = option(10, f'rounds for which each number is tried with auto = "{TRIES}"', low=1, later=True)
+    auto: str = option("silhouette", 'how a number that is "auto" is found', choices=(*CRITERIA, TRIES))
+    most: int = option(8, 'the most clusters that "auto" finds', low=2)
+    try_rounds: int = option(10, f'rounds for which each number is tried with auto = "{TRIES}"', low=1)
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """With the sketches of the probed clients' updates."""
