@@ -1,9 +1,8 @@
 """How often `clusters = "auto"` finds the true number of clusters, from 1 to 8: on the digits of scikit-learn, with 40 clients, a
 hidden layer of 64 and one epoch of training. Each seed draws the partition and the model anew. Where there are no groups, one
-cluster is right. Also: whole runs whose number is chosen by first updates or by validation loss, with their test accuracy (a fifth
-of each client's samples is set aside); and what `merge_to = "auto"` makes of the clusters that OCFL finds.
+cluster is right. Also: what `merge_to = "auto"` makes of the clusters that OCFL finds.
 
-    python -m benchmarks.auto_clusters [--seeds 20] [--runs 5] [--json FILE]
+    python -m benchmarks.auto_clusters [--seeds 20] [--json FILE]
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ PARTITIONS: dict[str, tuple[dict[str, Any], int]] = {
 }
 """Name → (its options, the number of groups; 1: there are none)."""
 MOST = 8
-TRIED = ("ifca", "one_shot")
-"""The methods whose numbers are chosen by validation loss, too."""
 FIRST = 100
 """The first seed: the rule was settled on earlier ones."""
 Row = dict[str, Any]
@@ -96,36 +93,6 @@ def measure(seeds: int) -> list[Row]:
     return rows
 
 
-def tried(seeds: int) -> list[Row]:
-    """A row for each partition, method and criterion: the numbers found, and the test accuracy of the runs."""
-    import numpy as np
-
-    import cfljax
-
-    common = {"name": "digits", "clients": 40, "validation": 0.2, "seed": "run"}
-    spec = {
-        "data": [{**common, "partition": partition, **options} for partition, (options, _) in PARTITIONS.items()],
-        "model": {"name": "mlp", "hidden": [64]},
-        "train": {"rounds": 30, "batch": 10, "lr": 0.1, "eval_every": 5},
-        "method": [{"name": m, "clusters": "auto", "most": MOST, "auto": ["silhouette", "val_loss"]} for m in TRIED],
-        "seeds": list(range(FIRST, FIRST + seeds)),
-    }
-    found: dict[tuple[str, str, str], list[tuple[int, float]]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for run in cfljax.sweep(spec, folder, quiet=True):
-            config = run.record["config"]
-            name = config["method"]["name"]
-            number, accuracy = int(run.diag[f"{name}/auto_clusters"]), run.summary["accuracy_at_best_val"]
-            found.setdefault((config["data"]["partition"], name, config["method"]["auto"]), []).append((number, accuracy))
-    rows = []
-    for (partition, name, how), each in found.items():
-        numbers, accuracies = [number for number, _ in each], np.array([accuracy for _, accuracy in each])
-        about = {"partition": partition, "truth": PARTITIONS[partition][1], "method": name, "auto": how, "seeds": len(each)}
-        mean, deviation = float(accuracies.mean()), float(accuracies.std(ddof=1)) if len(each) > 1 else None
-        rows.append(about | {"found": counted(numbers), "accuracy": mean, "deviation": deviation})
-    return rows
-
-
 def merged(seeds: int) -> list[Row]:
     """A row for each partition: the clusters of OCFL as OPTICS finds them, and after merging."""
     import numpy as np
@@ -163,17 +130,6 @@ def table(rows: list[Row]) -> str:
     return markdown(heads, ([*_about(row), f"{row['right']} of {row['seeds']}", _often(row["found"])] for row in rows))
 
 
-def accuracies(rows: list[Row]) -> str:
-    """The rows of `tried` in Markdown."""
-
-    def percent(row: Row) -> str:
-        deviation = "" if row["deviation"] is None else f" ± {100 * row['deviation']:.1f}"
-        return f"{100 * row['accuracy']:.1f}{deviation}"
-
-    heads = ["partition", "true number", "method", "`auto`", "found: how often", "test accuracy, %"]
-    return markdown(heads, ([*_about(row), _often(row["found"]), percent(row)] for row in rows))
-
-
 def merging(rows: list[Row]) -> str:
     """The rows of `merged` in Markdown."""
 
@@ -187,18 +143,17 @@ def merging(rows: list[Row]) -> str:
 def _about(row: Row) -> list[str]:
     """What a row was measured on and with, as far as it says so."""
     truth = "none" if row["truth"] == 1 else str(row["truth"])
-    return [f"`{row['partition']}`", truth, *(f"`{row[key]}`" for key in ("method", "auto") if key in row)]
+    return [f"`{row['partition']}`", truth, *([f"`{row['auto']}`"] if "auto" in row else [])]
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20, help="draws whose clusters are counted and merged")
-    parser.add_argument("--runs", type=int, default=5, help="seeds of the whole runs")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     options = parser.parse_args(arguments)
-    found = {"number": measure(options.seeds), "tried": tried(options.runs), "merging": merged(options.seeds)}
-    print(table(found["number"]), accuracies(found["tried"]), merging(found["merging"]), sep="\n\n")
+    found = {"number": measure(options.seeds), "merging": merged(options.seeds)}
+    print(table(found["number"]), merging(found["merging"]), sep="\n\n")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 

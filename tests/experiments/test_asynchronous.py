@@ -27,7 +27,7 @@ def runs(table=SOME, method="fedavg", data=None, seeds=(0,), **train):
 def test_a_run_without_it_keeps_its_id():
     (plainly,), (none,), (some,) = runs(None), runs("none"), runs()
     assert plainly.id == none.id != some.id and "asynchronous" not in plainly.resolved()["train"]
-    written = {"buffer": 2, "staleness": "polynomial", "exponent": 0.5, "divisor": "weights"}
+    written = {"buffer": 2, "staleness": "polynomial", "exponent": 0.5}
     assert runs(written)[0].id == some.id and some.resolved()["train"]["asynchronous"] == written
     assert runs({"buffer": 2, "staleness": "hinge"})[0].train.buffered.slope == 10
 

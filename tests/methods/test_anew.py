@@ -114,8 +114,6 @@ def test_each_clustering_publishes_a_sum():
 @pytest.mark.parametrize(
     "name, options, message",
     [
-        ("fedgroup", {"every": 4, "clusters": "auto", "auto": "val_loss"}, "numbers are tried once"),
-        ("ocfl", {"every": 4, "merge_to": "auto", "auto": "val_loss"}, "numbers are tried once"),
         ("ocfl", {"every": 4, "snapshots": True}, "they are of one clustering"),
         ("fedgroup", {"every": 4, "snapshots": True}, "they are of one clustering"),
         ("ocfl", {"max_clusters": 4}, "it has an effect only with `every`"),
