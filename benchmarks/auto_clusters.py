@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -123,7 +123,7 @@ def _options(draw: Random, name: str, rounds: int) -> Table:
         "ditto": {"lam": draw.choice((0.1, 1.0)), "average": weights},
         "ifca": {"clusters": clusters, "average": weights, "reseed": draw.choice(("never", "never", "when_empty", "always"))},
         "fesem": {"clusters": clusters, "average": weights, "fesem_init": draw.choice(("shared", "own"))},
-        "cfl_mgd": {"clusters": clusters, "beta": draw.choice((0.0, 0.5, 0.9)), "momentum_of": draw.choice(("cluster", "client"))},
+        "cfl_mgd": {"clusters": clusters, "beta": draw.choice((0.0, 0.5, 0.9))},
         "fl_hc": {"warmup_rounds": 1},
         "cfl_sattler": {"min_rounds": 1, "eps1": 10.0, "eps2": 0.0, "split_every": 2, "max_clusters": 12},
         "fedgroup": {"clusters": 2, "alpha": 2, "pretrain_steps": 4},
@@ -133,8 +133,7 @@ def _options(draw: Random, name: str, rounds: int) -> Table:
         "joint": {"clusters": clusters},
     }
     if name == "ifca":
-        divisor = draw.choice(("participants", "clients", "members"))
-        more = draw.choice(({}, {"estimate": "batch"}, {"aggregate": "gradient", "divisor": divisor}))
+        more = draw.choice(({}, {"estimate": "batch"}, {"aggregate": "gradient"}))
         return own[name] | more
     return own.get(name, {})
 

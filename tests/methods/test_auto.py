@@ -134,7 +134,6 @@ def test_the_groups_of_rotated_digits_are_counted(how):
 @pytest.mark.parametrize(
     "options",
     [
-        rarely({"redraw": 0.2}),
         rarely({"reseed": "always"}),
         {"reseed": "when_empty", "most": 8},
         rarely({"estimate": "batch"}),

@@ -114,10 +114,10 @@ class World:
         return [m + v if some else m for m, v, some in zip(models, moved, there, strict=True)]
 
     def weights(self, which, ids, clusters, average, divisor="members"):
-        """[K, S]: 1 or n_i over that of the members, of all participants, or of all clients that train."""
+        """[K, S]: 1 or n_i over that of the members, or of all participants."""
         each = self.size if average == "samples" else self.able.astype(float)
         found = np.array([np.where(which == k, each[ids], 0.0) for k in range(clusters)]).reshape(clusters, len(ids))
-        total = {"members": found.sum(axis=1, keepdims=True), "participants": each[ids].sum(), "clients": each.sum()}[divisor]
+        total = found.sum(axis=1, keepdims=True) if divisor == "members" else each[ids].sum()
         return found / np.where(total > 0, total, 1.0)
 
     def vector_bytes(self):

@@ -94,7 +94,7 @@ class Ifca(Rounds):
         return {"amount": (None, 1, self.world.train["batch"] if self.world.method["estimate"] == "batch" else "full")}
 
     def divisor(self):
-        return "members" if self.world.method["aggregate"] == "model" else self.world.method["divisor"]
+        return "members" if self.world.method["aggregate"] == "model" else "participants"
 
     def seen(self, t, i):
         """The samples that a client chooses by."""
@@ -119,22 +119,19 @@ class CflMgd(Ifca):
     def __init__(self, world):
         super().__init__(world)
         self.buffers = [np.zeros(world.d) for _ in self.models]
-        self.given = [np.zeros(world.d) for _ in world.uid]
 
     def round(self, t):
         world, (ids, work) = self.world, self.world.cohort(t)
-        which, of_cluster = self.choose(t, ids), world.method["momentum_of"] == "cluster"
+        which = self.choose(t, ids)
         made = []
         for i, k in zip(ids, which, strict=True):
-            buffer = self.buffers[k] if of_cluster else self.given[i]
-            made.append(world.learn(t, i, self.models[k], work[i], momentum=world.method["beta"], velocity=buffer, **self.how()))
+            momentum = {"momentum": world.method["beta"], "velocity": self.buffers[k]}
+            made.append(world.learn(t, i, self.models[k], work[i], **momentum, **self.how()))
         rows = np.array([delta for delta, _, _ in made]).reshape(len(ids), world.d)
         weights = world.weights(which, ids, len(self.models), "uniform", self.divisor())
         old, self.models = self.models, world.together(t, self.models, weights, rows)
         for k in set(which):
             self.buffers[k] = np.mean([u for (_, u, _), mine in zip(made, which, strict=True) if mine == k], axis=0)
-        for i, k in zip(ids, which, strict=True):
-            self.given[i] = self.buffers[k]
         self.labels[ids] = which
         return self.told(ids, which, rows, [loss for _, _, loss in made], old)
 

@@ -92,8 +92,8 @@ const FIGURES = {
   groups: width => [panels(data.groups, width, 230, assignment, "Nothing to draw: no run's clients change their groups (data.drift), or labels were not kept.")],
   mixture: width => [panels(data.mixtures, width, 230, assignment, "Nothing to draw: no method of this report gives its clients mixtures of models.")],
   confusion: width => [panels(data.confusions, width, 190, confusion, "Nothing to draw: the true groups are unknown, or no run has clusters that differ.")],
-  similarity: width => [panels(data.matrices, width, 210, matrix, "Nothing to draw: no run kept a matrix. Methods that measure one keep it with snapshots = true.")],
-  embedding: width => [panels(data.scatters, width, 240, scatter, "Nothing to draw: no run kept an embedding. Methods that make one (FedGroup) keep it with snapshots = true.")],
+  similarity: width => [panels(data.matrices, width, 210, matrix, "Nothing to draw: no run kept a matrix. FedGroup keeps its measures with snapshots = true.")],
+  embedding: width => [panels(data.scatters, width, 240, scatter, "Nothing to draw: no run kept an embedding. FedGroup keeps its own with snapshots = true.")],
   own: width => {
     const names = Object.keys(data.own);
     if (!names.length) return [nothing("Nothing to draw: no method of this report keeps diagnostics of its own.")];
