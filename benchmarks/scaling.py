@@ -120,7 +120,7 @@ def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, 
 
     use_cores(point["devices"])
     if point["processes"] > 1:
-        distributed.connect(distributed.Hosts(f"localhost:{port}", number, point["processes"]))
+        distributed.connect(f"localhost:{port}", number, point["processes"])
     machine = this_machine(mesh.Shape(1, point["devices"] * point["processes"]), speed=None)
     begin, rounds = time.process_time(), rounds_of(point)
     batch = batches(read_spec(spec_of(point)).runs(), 1)[0]
