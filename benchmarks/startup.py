@@ -12,185 +12,109 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from benchmarks import machine, programs, startup_versions
-from benchmarks.measure import row, timed, write_rows
-from benchmarks.setup_peers import NotInstalled, cache_folder
-from benchmarks.startup_versions import Failed, Version
+from benchmarks import machine
+from benchmarks.markdown import markdown
+from benchmarks.measure import timed, write_rows
+from benchmarks.setup_peers import cache_folder
 
-PARTS = ("help", "dry-run", "run", "quickstart", "programs")
-SHORT = 5
-"""How many times as often what takes a second or two is started."""
-METHODS = ("fedavg", "ifca", "ditto")
-
-
-class Start(NamedTuple):
-    """What a command is measured as."""
-
-    workload: str
-    words: tuple[str, ...]
-    second: bool = False
-    """With the cache of the start before it."""
+ROOT = Path(__file__).parents[1]
+WARM = "import jax, numpy, scipy.stats, sklearn.cluster, pandas, flax, optax, matplotlib.pyplot, cfljax"
+CHOSEN = ("JAX_", "XLA_", "CFLJAX_", "PYTHON", "MPL")
+"""How the names of variables begin that change a start, and so are left out of its environment."""
+COMMANDS = {
+    "help": (["cfljax.sweep", "--help"],),
+    "dry-run": (["cfljax.sweep", "--dry-run"],),
+    "run": (["cfljax.run", "fedavg"],) * 2,
+    "quickstart": (["cfljax.sweep", "--out", "{out}"],) * 2,
+}
+"""Name -> the command, once for each start: a second start finds the cache of the first."""
 
 
-def starts(parts: list[str], quickstart: tuple[str, ...] = (), run: tuple[str, ...] = ()) -> list[Start]:
-    """The starts of a repetition, in their order. {out} stands for a new folder. `quickstart`, `run`: more words for these."""
-    sweep = ("cfljax.sweep", "--out", "{out}", *quickstart)
-    found: list[Start] = []
-    if "help" in parts:
-        found += [Start("help", ("cfljax.sweep", "--help"))] * SHORT
-    if "dry-run" in parts:
-        found += [Start("dry-run", ("cfljax.sweep", "--dry-run"), second=k > 0) for k in range(SHORT)]
-    if "run" in parts:
-        one = ("cfljax.run", "fedavg", *run)
-        found += [Start("run, first start", one), Start("run, second start", one, second=True)]
-    if "quickstart" in parts:
-        found += [Start("quickstart, first start", sweep), Start("quickstart, second start", sweep, second=True)]
-    return found
+def install(commit: str | None, folder: Path, like: Path | None) -> Path:
+    """Install a commit, or this checkout (None), into an environment; return its python. `like`: one with the same packages."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        _done([sys.executable, "-m", "venv", str(folder)])
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    with tempfile.TemporaryDirectory(prefix="cfljax-sources-") as place:
+        source = ROOT
+        if commit is not None:
+            source = Path(place) / "source"
+            _done(["git", "clone", "--quiet", str(ROOT), str(source)])
+            _done(["git", "-C", str(source), "checkout", "--quiet", commit])
+        if like is None:
+            _done([*pip, str(source)])
+        else:
+            packages = Path(place) / "packages.txt"
+            packages.write_text(_done([str(like), "-m", "pip", "freeze", "--exclude", "cfljax"]))
+            _done([*pip, "--requirement", str(packages)])
+        _done([*pip, "--no-deps", "--force-reinstall", str(source)])
+    return python
 
 
-class Runs:
-    """Starts of the versions by turns, in a folder of this measurement."""
-
-    def __init__(self, versions: list[Version], folder: Path):
-        self.versions, self.folder = versions, folder
-        self.seconds: dict[tuple[str, str], list[float]] = {}
-        self.compiling: dict[tuple[str, str], list[float]] = {}
-        self._number = 0
-        for version in versions:
-            version.imports(self.place("cache"), folder)
-
-    def place(self, name: str) -> Path:
-        """A new folder."""
-        self._number += 1
-        found = self.folder / f"{name}-{self._number}"
-        found.mkdir()
-        return found
-
-    def start(self, version: Version, words: tuple[str, ...], cache: Path, **more: str) -> tuple[float, str]:
-        """(seconds from start to end, standard error) of a command."""
-        out = str(self.place("out"))
-        begin = time.perf_counter()
-        log = version.start([word.format(out=out) for word in words], cache, self.folder, more)
-        return time.perf_counter() - begin, log
-
-    def repetition(self, number: int, todo: list[Start]) -> None:
-        """Each start once by each version; who is first changes from one repetition to the next."""
-        turn = self.versions[:: 1 if number % 2 == 0 else -1]
-        caches: dict[str, Path] = {}
-        for start in todo:
-            for version in turn:
-                if not start.second:
-                    caches[version.name] = self.place("cache")
-                seconds, log = self.start(version, start.words, caches[version.name], **programs.LOGGED)
-                key = (start.workload, version.name)
-                self.seconds.setdefault(key, []).append(seconds)
-                self.compiling.setdefault(key, []).append(sum(s for _, s in programs.compile_seconds(log)))
-
-    def rows(self, about: dict[str, Any]) -> list[dict[str, Any]]:
-        """A row per command and version."""
-        found = []
-        for (workload, name), seconds in self.seconds.items():
-            version = next(v for v in self.versions if v.name == name)
-            more: dict[str, Any] = about | version.about
-            ours = self.seconds[workload, self.versions[0].name]
-            more["ratio"] = statistics.median(ours) / statistics.median(self.seconds[workload, self.versions[-1].name])
-            found.append(timed(workload, name, seconds, more, compile_s=statistics.median(self.compiling[workload, name])))
-        return found
+def start(python: Path, words: list[str], folder: Path, cache: Path) -> float:
+    """Return the seconds that a command takes, in a new folder."""
+    place = Path(tempfile.mkdtemp(dir=folder))
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(CHOSEN)}
+    environment |= {"CFLJAX_CACHE": str(cache), "XDG_CACHE_HOME": str(folder / "other"), "JAX_PLATFORMS": "cpu"}
+    begin = time.perf_counter()
+    _done([str(python), *(word.format(out=place / "out") for word in words)], cwd=place, env=environment)
+    return time.perf_counter() - begin
 
 
-def programs_of(runs: Runs, methods: list[str], more: tuple[str, ...], about: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row per method and version: the programs of one run of it, their seconds of compiling and their kernels."""
-    found = []
-    for method in methods:
-        for version in runs.versions:
-            words = ("cfljax.run", method, "--quiet", *more)
-            _, log = runs.start(version, words, runs.place("cache"), **programs.LOGGED)
-            compiled = programs.compile_seconds(log)
-            dump = runs.place("dump")
-            runs.start(version, words, runs.place("cache"), **programs.dumping(dump))
-            dumped = programs.dumped(dump)
-            details = {
-                "programs": len(dumped), "kernels": sum(number for _, number in dumped), "kernels_of": dumped,
-                "compile_s_of": sorted(compiled, key=lambda one: -one[1]),
-            }  # fmt: skip
-            everything = about | version.about | details
-            found.append(row(f"programs of {method}", version.name, everything, compile_s=sum(s for _, s in compiled)))
-    return found
+def measure(pythons: dict[str, Path], only: list[str], repeat: int, folder: Path) -> dict[tuple[str, str], list[float]]:
+    """Return (command, version) -> seconds of its starts; the versions take turns, and who is first changes."""
+    seconds: dict[tuple[str, str], list[float]] = {}
+    for name, python in pythons.items():
+        start(python, ["-c", WARM], folder, folder / f"warm-{name}")
+    for turn in range(repeat):
+        for command in only:
+            caches = {name: Path(tempfile.mkdtemp(dir=folder)) for name in pythons}
+            for number, words in enumerate(COMMANDS[command]):
+                what = f"{command}, {('first', 'second')[number]} start" if len(COMMANDS[command]) > 1 else command
+                for name in list(pythons)[:: 1 if turn % 2 == 0 else -1]:
+                    seconds.setdefault((what, name), []).append(start(pythons[name], ["-m", *words], folder, caches[name]))
+    return seconds
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as lines of text: medians, and this version's as a share of the other's."""
-    lines = [f"{'':<28}{'this':>10}{'other':>10}{'ratio':>8}"]
-    pairs: dict[str, list[dict[str, Any]]] = {}
-    for one in rows:
-        pairs.setdefault(one["workload"], []).append(one)
-    for workload, (ours, other) in pairs.items():
-        if ours["median_s"] is not None:
-            lines.append(_line(f"{workload}, s", ours["median_s"], other["median_s"], ".2f"))
-        if ours["compile_s"]:
-            words = "  of it compiling, s" if ours["median_s"] else f"{workload}, s"
-            lines.append(_line(words, ours["compile_s"], other["compile_s"], ".2f"))
-        for key, words in (("kernels", "  kernels, all programs"), ("programs", "  programs")):
-            if key in ours["about"]:
-                lines.append(_line(words, ours["about"][key], other["about"][key], "d"))
-        if "kernels_of" in ours["about"]:
-            largest = [max(number for _, number in one["about"]["kernels_of"]) for one in (ours, other)]
-            lines.append(_line("  kernels, largest program", *largest, "d"))
-    return "\n".join(lines)
+def table(seconds: dict[tuple[str, str], list[float]]) -> str:
+    """Return the medians, and this version's as a share of the other's, in Markdown."""
+    this, other = dict.fromkeys(name for _, name in seconds)
+    rows = []
+    for what in dict.fromkeys(what for what, _ in seconds):
+        ours, theirs = (statistics.median(seconds[what, name]) for name in (this, other))
+        rows.append((what, f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.2f}"))
+    return markdown(("seconds", this, other, "ratio"), rows)
 
 
-def _line(words: str, ours: float, other: float, form: str) -> str:
-    ratio = f"{ours / other:.2f}" if other else "–"
-    return f"{words:<28}{ours:>10{form}}{other:>10{form}}{ratio:>8}"
-
-
-def _names(known: tuple[str, ...]) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        for name in text.split(","):
-            if name not in known:
-                raise argparse.ArgumentTypeError(f'"{name}": not one of {", ".join(known)}')
-        return text.split(",")
-
-    return parse
+def _done(command: list[str], **more: Any) -> str:
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, **more)
+    if ended.returncode:
+        raise SystemExit(f"{' '.join(command)}: {(ended.stderr.strip().splitlines() or ['failed'])[-1][:300]}")
+    return ended.stdout
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", default="684e9dc", metavar="COMMIT", help="the version to compare with (%(default)s)")
-    parser.add_argument("--version", metavar="COMMIT", help="the version to measure (default: the checkout's files as they are)")
-    parser.add_argument("--only", type=_names(PARTS), default=list(PARTS), help=f"comma-separated: {', '.join(PARTS)} (all)")
-    parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS), help="whose programs are counted")
-    parser.add_argument("--repeat", type=int, default=3, help="starts of each kind; of short ones five times as many (%(default)s)")
-    parser.add_argument("--small", action="store_true", help="one method, few rounds: to see whether this command works")
+    parser.add_argument("--only", default=",".join(COMMANDS), help="some commands, separated by commas (%(default)s)")
+    parser.add_argument("--repeat", type=int, default=3, help="repetitions of each (%(default)s)")
     parser.add_argument("--environments", type=Path, default=cache_folder(), help="folder of the environments (%(default)s)")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(arguments)
-    few = ("--set", "train.rounds=3") if given.small else ()
-    begin = time.perf_counter()
-    try:
-        with tempfile.TemporaryDirectory(prefix="cfljax-startup-") as folder:
-            versions = startup_versions.installed(given.version, given.against, given.environments)
-            print(f"installed in {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
-            runs = Runs(versions, Path(folder))
-            todo = starts(given.only, (*few, "--set", "method=fedavg", "--no-report") if given.small else (), few)
-            for number in range(given.repeat):
-                runs.repetition(number, todo)
-            about = machine.describe() | {"repeat": given.repeat, "processors": os.cpu_count()}
-            rows = runs.rows(about)
-            if "programs" in given.only:
-                rows += programs_of(runs, given.methods, few, about)
-    except (Failed, NotInstalled) as error:
-        print(f"startup: {error}", file=sys.stderr)
-        return 1
-    print(table(rows))
-    write_rows(rows, given.json)
+    this = install(None, given.environments / "startup-this", None)
+    other = install(given.against, given.environments / "startup-other", this)
+    with tempfile.TemporaryDirectory(prefix="cfljax-startup-") as folder:
+        found = measure({"this": this, given.against: other}, given.only.split(","), given.repeat, Path(folder))
+    print(table(found))
+    write_rows([timed(what, name, each, machine.describe()) for (what, name), each in found.items()], given.json)
     return 0
 
 

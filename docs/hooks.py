@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[1]
 PAGES = {
     "experiments.md": "experiments/README.md",
     "benchmarks.md": "benchmarks/README.md",
-    "kernels.md": "benchmarks/KERNELS.md",
     "contributing.md": "CONTRIBUTING.md",
 }
 PICTURES = {"speed.png": "benchmarks/results/cpu-2-cores-xeon-amx.png"}

@@ -27,8 +27,6 @@ ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 CACHE = Path(tempfile.gettempdir()) / "cfljax-drills"
 """Compiled programs that the drills' processes share; some of them are killed while they write here."""
-FRESH = "CFLJAX_DRILL_COMPILES"
-"""Set in the environment of a process that has to compile its programs itself."""
 SHOWN = 20
 """Failures that a results file quotes."""
 HANGS = 240
@@ -191,20 +189,6 @@ def memory_limit(mib: int) -> str:
     """libFuzzer's flag for this number of MiB. It looks at the most that the process ever had, and Linux begins to count that at
     what the process had that started it."""
     return f"-rss_limit_mb={mib + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}"
-
-
-def compile_less() -> None:
-    """For drills of what is computed, not of its last bits: XLA optimises less, which halves the time of compiling. Before JAX
-    is imported."""
-    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_llvm_disable_expensive_passes=true"
-
-
-def apart(tally: Tally, models: np.ndarray, others: np.ndarray, same_labels: bool, limit: float) -> list[str]:
-    """What two ways to the same models and labels do not have in common; the largest difference of weights goes to the tally."""
-    largest = float(np.max(np.abs(models - others), initial=0))
-    tally.most("weights apart", largest)
-    problems = [] if same_labels else ["other labels"]
-    return problems + ([] if largest <= limit else [f"weights {largest:.2g} apart"])
 
 
 class Clock:

@@ -18,7 +18,7 @@ import atheris
 with atheris.instrument_imports(include=["cfljax.store", "cfljax.data", "zipfile", "json", "numpy.lib"]):
     import numpy as np
 
-    from cfljax.data import cifar, idx, leaf, npz, tweets
+    from cfljax.data import cifar, idx, leaf, npz
     from cfljax.errors import DataError
     from cfljax.store import arrays, records
 from drills import common
@@ -81,7 +81,6 @@ TARGETS = [
     (of_file(lambda f: npz.load_arrays(f, ARRAYS)), DataError),
     (of_file(lambda f: npz.read("fuzz", f)), DataError),
     (of_file(idx.read_idx), DataError),
-    (of_file(lambda f: tweets.glove(f, ["a", "the"], 3)), DataError),
     (of_file(lambda folder: leaf.read("fuzz", folder, Form()), JSON_FILE, FOLDER / "leaf"), DataError),
     (lambda data: cifar._records(io.BytesIO(data), len(data), cifar.FORMS[0], "fuzz"), DataError),
 ]

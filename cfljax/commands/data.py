@@ -71,7 +71,7 @@ def _add_import_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("source", help="images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, or a saved Hugging Face data set")
     add("--name", help="what specs call it (default: the name of the file or folder)")
-    kinds = ("images", "sounds", "csv", "parquet", "leaf", "numpy", "datasets")
+    kinds = ("images", "sounds", "csv", "parquet", "datasets", "numpy", "leaf")
     add("--kind", choices=kinds, help="where the source leaves it open")
     add("--label", metavar="COLUMN", help="column of the labels (default: label, class, target or y)")
     add("--user", metavar="COLUMN", help="column that says who owns a sample: one client each (default: user or client)")

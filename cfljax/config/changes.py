@@ -35,9 +35,14 @@ _MODELS = ("mclr", "mlp", "cnn", "cnn_cifar", "lstm", *_LATER)
 """The models of the package. Their registry is not imported here, as it needs JAX, which a report does without."""
 
 
+def _ours(partition: str) -> bool:
+    """Whether a partition was part of the package when older records were made."""
+    return PARTITIONS.ours(partition) or partition in ("overlap", "imbalance", "femnist_fedgroup")
+
+
 def _reads(config: Config) -> bool:
     """Whether the data are read from files, or the data set or the partition is a user's."""
-    return config["data"]["name"] not in _COMPUTED or not PARTITIONS.ours(config["data"]["partition"])
+    return config["data"]["name"] not in _COMPUTED or not _ours(config["data"]["partition"])
 
 
 def _from_elsewhere(config: Config) -> bool:
@@ -61,14 +66,14 @@ def may_have_test_only_clients(config: Config) -> bool:
     """Whether there may be clients that hold no training data."""
     data = config["data"]
     empty = data.get("test_clients") or data.get("test_only") == "keep" or data.get("min_samples") == 0
-    return bool(empty) or not PARTITIONS.ours(data["partition"])
+    return bool(empty) or not _ours(data["partition"])
 
 
 def _shares_a_test_set_in_views(config: Config) -> bool:
     """Whether all clients may share one test set that they see in different views."""
     data = config["data"]
     views = data.get("rotate", 1) > 1 or data["partition"] in _GROUPS and data["groups"] > 1
-    return (data.get("test") == "global" and views) or not PARTITIONS.ours(data["partition"])
+    return (data.get("test") == "global" and views) or not _ours(data["partition"])
 
 
 def _may_leave_clients_out(config: Config) -> bool:

@@ -9,25 +9,46 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cfljax.data import SOURCES, arrays, leaf, mapped, npz
+import numpy as np
+
+from cfljax.data import SOURCES, arrays, importing_text, leaf, mapped, npz
+from cfljax.data.bounded import readable
 from cfljax.data.files import check_free, folders
-from cfljax.data.importing_images import domains_of
-from cfljax.data.importing_parts import OWNERS, coarse_labels, numbered, owners, split
-from cfljax.data.importing_sounds import has_sounds
-from cfljax.data.importing_text import Imported, of_leaf, of_tables
-from cfljax.data.importing_text import assembled as texts_assembled
-from cfljax.data.importing_text import check as check_numbers
-from cfljax.data.parts import Part, Wanted
+from cfljax.data.importing_columns import parts_of, shaped
+from cfljax.data.importing_folders import domains_of, has_sounds
+from cfljax.data.importing_images import read_images
+from cfljax.data.importing_sounds import read_sounds
+from cfljax.data.importing_tables import read_csv, read_parquet, read_saved
+from cfljax.data.parts import Part, Wanted, coarse_labels, numbered, owners, split
 from cfljax.data.sources import FileOptions
 from cfljax.errors import DataError, DataWarning, SpecError
 from cfljax.types import Source
 
-KINDS = ("images", "sounds", "csv", "parquet", "leaf", "numpy", "datasets")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+_OF_TOKENS = ("tokens", "length", "vocabulary", "vectors", "next_token")
+_COLUMNS = ("label", "user", "coarse", "x", "drop", "one_hot", "shape", "test", "text", *_OF_TOKENS)
+_USED = {
+    "images": ("shape", "grey", "by_user", "by_domain", "test"),
+    "sounds": ("by_user", "user_in_name", "seconds", "log_mel", "drop", "test"),
+    "csv": _COLUMNS,
+    "parquet": (*_COLUMNS, "grey"),
+    "datasets": (*_COLUMNS, "grey"),
+    "numpy": ("shape", "test"),
+    "leaf": _OF_TOKENS,
+}
+"""Kind of data -> the flags that it uses."""
+_MARKS = (
+    *((f"{place}{mark}", "datasets") for place in ("", "*/") for mark in ("dataset_dict.json", "state.json", "train/state.json")),
+    ("train/*.json", "leaf"),
+    ("*.npy", "numpy"),
+    ("*.parquet", "parquet"),
+    ("*/", "images"),
+)
+"""The first of these patterns that finds something in a folder decides which kind it is."""
 
 
 def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, folder: str | None, replace: bool) -> Path:
-    """Import the file or folder `place`; the folder of the imported data. Its name is `name`, or else that of `place`."""
+    """Import the file or folder `place`; return the folder of the imported data. Its name is `name`, or else that of `place`."""
     where = Path(place).expanduser()
     if not where.exists():
         raise DataError(f"{place}: there is no such file or folder")
@@ -47,41 +68,10 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
         raise DataError(f"{target}: exists already; choose another --name, or give --replace")
     kind = kind or kind_of(where)
     check_flags(kind, wanted)
-    made = texts(name, where, kind, wanted)
-    if made is not None:
-        mapped.write(made.source, target, made.class_names, where.name, replace, made.tokens)
-        return target
-    source, class_names = read(name, where, kind, wanted)
-    owners_names = sorted(folder.name for folder in domains_of(where)) if wanted.by_domain else None
-    mapped.write(source, target, class_names, where.name, replace, owners=owners_names)
+    made = texts(name, where, kind, wanted) or importing_text.Imported(*read(name, where, kind, wanted), None)
+    domains = sorted(folder.name for folder in domains_of(where)) if wanted.by_domain else None
+    mapped.write(made.source, target, made.class_names, where.name, replace, made.tokens, domains)
     return target
-
-
-_OF_TOKENS = ("tokens", "length", "vocabulary", "vectors", "next_token")
-_COLUMNS = ("label", "user", "coarse", "x", "drop", "one_hot", "shape", "test", "text", *_OF_TOKENS)
-_USED = {
-    "images": ("shape", "grey", "by_user", "by_domain", "test"),
-    "sounds": ("by_user", "user_in_name", "seconds", "log_mel", "drop", "test"),
-    "csv": _COLUMNS,
-    "parquet": (*_COLUMNS, "grey"),
-    "datasets": (*_COLUMNS, "grey"),
-    "numpy": ("shape", "test"),
-    "leaf": _OF_TOKENS,
-}
-"""The flags that each kind uses."""
-_MARKS = (
-    ("dataset_dict.json", "datasets"),
-    ("state.json", "datasets"),
-    ("train/state.json", "datasets"),
-    ("*/dataset_dict.json", "datasets"),
-    ("*/state.json", "datasets"),
-    ("*/train/state.json", "datasets"),
-    ("train/*.json", "leaf"),
-    ("*.npy", "numpy"),
-    ("*.parquet", "parquet"),
-    ("*/", "images"),
-)
-"""What the first of these patterns finds in a folder decides which kind it is."""
 
 
 def check_flags(kind: str, wanted: Wanted) -> None:
@@ -89,7 +79,7 @@ def check_flags(kind: str, wanted: Wanted) -> None:
     for field in dataclasses.fields(Wanted):
         if field.name not in (*_USED[kind], "test_fraction") and getattr(wanted, field.name) != field.default:
             raise SpecError(f"--{field.name.replace('_', '-')}: has no effect on an import of {kind}; leave it out")
-    check_numbers(wanted)
+    importing_text.check(wanted)
 
 
 def kind_of(where: Path) -> str:
@@ -98,37 +88,32 @@ def kind_of(where: Path) -> str:
         by_ending = {".csv": "csv", ".tsv": "csv", ".gz": "csv", ".parquet": "parquet", ".npz": "numpy"}
         if where.suffix.lower() in by_ending:
             return by_ending[where.suffix.lower()]
-        raise DataError(f"{where}: the kind of data is not clear from the name; give --kind {'|'.join(KINDS)}")
+        raise DataError(f"{where}: the kind of data is not clear from the name; give --kind {'|'.join(_USED)}")
     for pattern, kind in _MARKS:
         if any(where.glob(pattern)):
             return "sounds" if kind == "images" and has_sounds(where) else kind
-    raise DataError(f"{where}: nothing in it can be imported; give --kind {'|'.join(KINDS)}")
+    raise DataError(f"{where}: nothing in it can be imported; give --kind {'|'.join(_USED)}")
 
 
-def texts(name: str, where: Path, kind: str, wanted: Wanted) -> Imported | None:
+def texts(name: str, where: Path, kind: str, wanted: Wanted) -> importing_text.Imported | None:
     """The data set of texts, if `--text` names a column of them, and that of LEAF's files, which may hold texts."""
     samples = leaf.parts(where) if kind == "leaf" else None
     if samples is not None and samples[0].x and leaf.is_text(samples[0].x[0]):
-        parts, following = of_leaf(where, samples)
-        return texts_assembled(name, str(where), parts, following or wanted.next_token, wanted)
+        parts, following = importing_text.of_leaf(where, samples)
+        return importing_text.assembled(name, str(where), parts, following or wanted.next_token, wanted)
     if wanted.text is not None:
-        from cfljax.data.importing_tables import KIND
-
         for field in ("coarse", "x", "drop", "one_hot", "shape", "grey"):
             if getattr(wanted, field):
                 raise SpecError(f"--{field.replace('_', '-')}: has no effect with --text; leave it out")
-        found = with_test(KIND[kind][0], where, wanted)
-        parts, following = of_tables(found, wanted)
-        return texts_assembled(name, str(where), parts, following, wanted)
-    flags = [field for field in _OF_TOKENS if getattr(wanted, field)]
-    if flags:
-        raise SpecError(
-            f"--{flags[0].replace('_', '-')}: is for texts, and {where} is read as numbers; give --text COLUMN, or leave it out"
-        )
+        parts, following = importing_text.of_tables(with_test(KINDS[kind][0], where, wanted), wanted)
+        return importing_text.assembled(name, str(where), parts, following, wanted)
+    if flags := [field for field in _OF_TOKENS if getattr(wanted, field)]:
+        flag = f"--{flags[0].replace('_', '-')}"
+        raise SpecError(f"{flag}: is for texts, and {where} is read as numbers; give --text COLUMN, or leave it out")
     if samples is None:
         return None
     source = leaf.of_parts(name, where, FileOptions(), samples)
-    return Imported(source, list(map(str, range(source.classes))), None)
+    return importing_text.Imported(source, list(map(str, range(source.classes))), None)
 
 
 def with_test(reader: Callable[[Path, Wanted], list[Any]], where: Path, wanted: Wanted) -> list[Any]:
@@ -146,20 +131,16 @@ def with_test(reader: Callable[[Path, Wanted], list[Any]], where: Path, wanted: 
 
 def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, list[str]]:
     """(The data set, the names of its classes.)"""
-    check_flags(kind, wanted)
     if kind == "numpy" and where.is_file() and "x_test" in npz.names(where):
         source = npz.read(name, where)
         if source.user_train is not None and source.user_test is None:
-            raise DataError(f"{where}: {OWNERS.format('training', 'test')}")
+            raise DataError(f"{where}: the training samples have owners and the test samples have none; give both or none")
         if wanted.shape or wanted.test:
             flag = "--shape" if wanted.shape else "--test"
             raise SpecError(f"{flag}: the training and test samples of {where} are used as they are; leave it out")
         return source, list(map(str, range(source.classes)))
-    from cfljax.data.importing_tables import KIND
-
-    reader, together = KIND[kind]
-    found = with_test(reader, where, wanted)
-    return assembled(name, str(where), together(found, wanted), wanted.test_fraction)
+    reader, together = KINDS[kind]
+    return assembled(name, str(where), together(with_test(reader, where, wanted), wanted), wanted.test_fraction)
 
 
 def assembled(name: str, where: str, parts: list[Part], share: float) -> tuple[Source, list[str]]:
@@ -171,6 +152,52 @@ def assembled(name: str, where: str, parts: list[Part], share: float) -> tuple[S
         each = "class" if train.user is None else "owner"
         line = f"{where}: no test samples, as each {each} has few samples; give a larger --test-fraction, or --test"
         warnings.warn(line, DataWarning, stacklevel=2)
+    if y_train.ndim == 1 and len(unseen := np.setdiff1d(y_test, y_train)):
+        line = f"{where}: {len(unseen)} classes have test samples and no training samples, such as {names[unseen[0]]}"
+        warnings.warn(line, DataWarning, stacklevel=2)
     named = {"x_train": train.x, "y_train": y_train, "x_test": test.x, "y_test": y_test}
     named |= owners(where, train.user, test.user) | coarse_labels(train, test)
     return arrays.source(name, where, named, len(names)), names
+
+
+def read_numpy(place: Path, _: Wanted) -> list[Part]:
+    """Return the parts of a folder with x_train.npy, y_train.npy, … or x.npy and y.npy, and user_train.npy or user.npy for owners,
+    y_coarse_train.npy or y_coarse.npy for coarse labels; or of an .npz file with arrays of these names."""
+    held = npz.names(place) if place.is_file() else {file.stem for file in place.glob("*.npy")}
+    sides = [side for side in ("_train", "_test") if f"x{side}" in held] if "x_train" in held else [""]
+    if f"x{sides[0]}" not in held:
+        raise DataError(f"{place}: must hold arrays x_train and y_train, or x and y")
+    found = []
+    for side in sides:
+        x, y, user, coarse = (f"{key}{side}" for key in ("x", "y", "user", "y_coarse"))
+        if place.is_file():
+            z = npz.load_arrays(place, (x, y), (user, coarse))
+        else:
+            z = {name: _npy(place / f"{name}.npy") for name in (x, y, user, coarse) if name in (x, y) or name in held}
+        found.append(Part(z[x], z[y], z.get(user), coarse=z.get(coarse)))
+    return found
+
+
+def _npy(file: Path) -> np.ndarray:
+    with readable(file, then="; save plain numbers with numpy.save"):
+        return np.load(file, mmap_mode="r", allow_pickle=False)
+
+
+def _in_shape(parts: list[Part], wanted: Wanted) -> list[Part]:
+    """The parts, with samples of the shape `--shape` if it is given."""
+    if not wanted.shape:
+        return parts
+    found = shaped("array x", [part.x for part in parts], wanted.shape)
+    return [part._replace(x=x) for part, x in zip(parts, found, strict=True)]
+
+
+KINDS: dict[str, tuple[Callable[[Path, Wanted], list[Any]], Callable[[list[Any], Wanted], list[Part]]]] = {
+    "images": (read_images, lambda parts, _: parts),
+    "sounds": (read_sounds, lambda parts, _: parts),
+    "csv": (read_csv, parts_of),
+    "parquet": (read_parquet, parts_of),
+    "datasets": (read_saved, parts_of),
+    "numpy": (read_numpy, _in_shape),
+}
+"""Kind of data -> the function that reads a place, and the function that makes the parts of what it returns. Both return a list of
+one or two entries: training, then test."""

@@ -8,80 +8,87 @@ import warnings
 
 import numpy as np
 
-from cfljax.data.parts import Columns, Part, Wanted
+from cfljax.data.importing_tables import GAPS, Table, is_number
+from cfljax.data.parts import Part, Wanted
 from cfljax.errors import DataError, DataWarning, suggest
 
 LABELS = ("label", "labels", "class", "target", "y", "fine_label")
 COARSE = ("coarse_label", "y_coarse")
 USERS = ("user", "user_id", "client", "client_id")
-_GAPS = {"NA", "N/A", "nan", "NaN", "null", "NULL", "None"}
-"""Words that mean a missing value in a column of numbers; in a column of names they are names."""
 _INDEX = re.compile(r"Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 """Names that pandas gives to columns without a name and to row numbers."""
 
 
-def parts_of(tables: list[Columns], wanted: Wanted) -> list[Part]:
-    """The parts (training, test) in these tables. The roles of columns, their kinds, and whether numbers are bytes are decided once
-    for both."""
-    for table in tables:
-        if not table.rows:
-            raise DataError(f"{table.where}: has no rows; each sample is a row")
+def parts_of(tables: list[Table], wanted: Wanted) -> list[Part]:
+    """Return the parts (training, test). The roles of columns, their kinds, and whether numbers are bytes are decided for both."""
     train = tables[0]
-    known = list(dict.fromkeys(name for table in tables for name in table.names))
+    for table in tables:
+        if not len(table.data):
+            raise DataError(f"{table.where}: has no rows; each sample is a row")
+    every = list(dict.fromkeys(name for table in tables for name in table.data.column_names))
     for flag, columns in (("--drop", wanted.drop), ("--one-hot", wanted.one_hot), ("--x", wanted.x)):
         for column in columns:
-            _known(train.where, column, known, flag)
+            _known(train.where, column, every, flag)
     label, user, coarse, features = _roles(train, wanted)
     for test in tables[1:]:
-        _check_test(train, test, label, user, features, wanted, coarse)
-    columns_x = [_feature(tables, c, c in wanted.one_hot) for c in features]
+        _check_test(train, test, [label, *([coarse] if coarse else []), *features], user, wanted)
+    columns_x = [_feature(tables, name, wanted) for name in features]
     if len({values.shape[:-1] for values in columns_x}) > 1:
-        raise DataError(
-            f"{train.where}: the columns for the samples have different shapes; choose with --x COLUMN or --drop COLUMN"
-        )
+        raise DataError(f"{train.where}: columns for the samples have different shapes; choose with --x COLUMN or --drop COLUMN")
     x = np.concatenate(columns_x, axis=-1)
     if wanted.shape and (x.dtype != np.uint8 or x.ndim == 2):
         (x,) = shaped(train.where, [x], wanted.shape)
-    parts = []
-    for table, rows in zip(tables, np.split(x, [train.rows]), strict=False):
-        owners = owners_of(table, user)
-        above = None if coarse is None else names_of(table, "coarse label", coarse)
-        parts.append(Part(rows, names_of(table, "label", label), owners, table.class_names.get(label), above))
-    return parts
+    elif x.dtype == np.uint8 and x.ndim == 2:  # numbers of bytes, no pixels: those would be divided by 255
+        x = x.astype(np.float32)
+    return [
+        Part(
+            rows,
+            table.names("label", label),
+            table.owners if user is None else table.names("user", user),
+            table.class_names.get(label),
+            None if coarse is None else table.names("coarse label", coarse),
+        )
+        for table, rows in zip(tables, np.split(x, [len(train.data)]), strict=False)
+    ]
 
 
-def _roles(train: Columns, wanted: Wanted) -> tuple[str, str | None, str | None, list[str]]:
+def _roles(train: Table, wanted: Wanted) -> tuple[str, str | None, str | None, list[str]]:
     """The columns of labels, of owners, of coarse labels and of samples."""
-    left = [c for c in train.names if c not in wanted.drop]
-    label = column_of(train, left, wanted.label, [*train.class_names, *LABELS], "--label")
+    left = [c for c in train.data.column_names if c not in wanted.drop]
+    label = label_of(train, left, wanted)
     if label is None:
-        raise DataError(f"{train.where}: which column is the label? give --label COLUMN; the columns are {', '.join(train.names)}")
-    user = user_column(train, left, wanted)
-    coarse = column_of(train, [c for c in left if c not in wanted.x], wanted.coarse, list(COARSE), "--coarse")
-    said = {label, user, coarse, *wanted.one_hot}
-    features = wanted.x or [c for c in left if c in said or not _is_index(train, c)]
+        names = ", ".join(train.data.column_names)
+        raise DataError(f"{train.where}: which column is the label? give --label COLUMN; the columns are {names}")
+    user = user_of(train, left, wanted)
+    coarse = _chosen(train, [c for c in left if c not in wanted.x], wanted.coarse, COARSE, "--coarse")
+    roles = (label, user, coarse, *wanted.one_hot)
+    features = list(wanted.x) or [c for c in left if c in roles or not _is_index(train, c)]
     features = [c for c in features if c not in (label, user, coarse, *wanted.drop)]
     if not features:
         raise DataError(f"{train.where}: no column is left for the samples beside {label} and {user}")
     return label, user, coarse, features
 
 
-def column_of(table: Columns, left: list[str], name: str | None, otherwise: list[str], flag: str) -> str | None:
-    """The column that the flag names, else the first of `otherwise` that is among those left."""
-    if name is None:
-        return next((c for c in otherwise if c in left), None)
-    return _known(table.where, name, table.names, flag)
+def label_of(table: Table, left: list[str], wanted: Wanted) -> str | None:
+    """Return the column of the labels: that of `--label`, else the only one with a usual name, else the only one with classes."""
+    found = _chosen(table, [c for c in left if c not in wanted.x], wanted.label, LABELS, "--label")
+    return found or _chosen(table, left, None, tuple(table.class_names), "--label")
 
 
-def user_column(table: Columns, left: list[str], wanted: Wanted) -> str | None:
-    """The column of the owners; None where no column names them."""
-    usual = [] if table.owners is not None else list(USERS)
-    return column_of(table, left, wanted.user, usual, "--user")
+def user_of(table: Table, left: list[str], wanted: Wanted) -> str | None:
+    """Return the column of the owners; None where no column names them."""
+    usual = () if table.owners is not None else USERS
+    return _chosen(table, [c for c in left if c not in wanted.x], wanted.user, usual, "--user")
 
 
-def owners_of(table: Columns, column: str | None) -> np.ndarray | None:
-    """The owners of the rows: those in the column, else those that the place of the rows says."""
-    return table.owners if column is None else names_of(table, "user", column)
+def _chosen(table: Table, left: list[str], name: str | None, usual: tuple[str, ...], flag: str) -> str | None:
+    if name is not None:
+        return _known(table.where, name, table.data.column_names, flag)
+    found = [c for c in usual if c in left]
+    if len(found) > 1:
+        line = f"{table.where}: columns {found[0]} and {found[1]} may both be meant; give {flag} COLUMN"
+        raise DataError(f"{line}, and --drop the others unless they are numbers of the samples")
+    return found[0] if found else None
 
 
 def _known(where: str, name: str, names: list[str], flag: str) -> str:
@@ -90,103 +97,77 @@ def _known(where: str, name: str, names: list[str], flag: str) -> str:
     return name
 
 
-def _is_index(table: Columns, name: str) -> bool:
+def _is_index(table: Table, name: str) -> bool:
     """Whether the column holds the row numbers (or names) that pandas and R add to a table."""
     if not _INDEX.fullmatch(name):
         return False
     if not name.startswith("__"):
-        values = table.column(name)
-        if values.dtype.kind not in "iu" or len(np.unique(values)) < len(values):
+        cells = table.data.column(name).to_pylist()
+        if len(set(cells)) < len(cells) or not all(str(cell).isdigit() for cell in cells):
             raise DataError(f'{table.where}: a column has no name; give it one in the header, or --drop "{name}"')
     warnings.warn(f'{table.where}: the column "{name}" holds row numbers and is left out', DataWarning, stacklevel=2)
     return True
 
 
-def _check_test(
-    train: Columns, test: Columns, label: str, user: str | None, x: list[str], wanted: Wanted, coarse: str | None
-) -> None:
-    """A DataError unless the test table has the columns of the training table, in any order."""
-    for column in (label, *([] if coarse is None else [coarse]), *x):
-        if column not in test.names:
-            raise DataError(f"{test.where}: has no column {column}, which {train.where} has{suggest(column, test.names)}")
-    if user is not None and user not in test.names:
+def _check_test(train: Table, test: Table, needed: list[str], user: str | None, wanted: Wanted) -> None:
+    """DataError unless the test table has the columns of the training table, in any order."""
+    names = test.data.column_names
+    for column in needed:
+        if column not in names:
+            raise DataError(f"{test.where}: has no column {column}, which {train.where} has{suggest(column, names)}")
+    if user is not None and user not in names:
         raise DataError(
             f"{test.where}: has no column {user}, so that its samples have no owner: add it, or --drop {user}, or "
             "leave out the test table, so that a share of each owner's samples is used for testing"
         )
-    for column in [c for c in (label, user) if c is not None] + [c for c in wanted.one_hot if c in x]:
-        kinds = [_kind(table.column(column)) for table in (test, train)]
+    for what, column in (("label", needed[0]), *([("user", user)] if user else [])):
+        kinds = ["numbers" if table.names(what, column).dtype.kind in "iuf" else "strings" for table in (test, train)]
         if kinds[0] != kinds[1]:
-            raise DataError(
-                f"{test.where}: column {column} holds {kinds[0]}, in {train.where} {kinds[1]}: write both in the same "
-                "form, so that one name does not become two"
-            )
-    more = [c for c in test.names if c not in (label, user, coarse, *x, *wanted.drop) and not _INDEX.fullmatch(c)]
+            line = f"{test.where}: column {column} holds {kinds[0]}, in {train.where} {kinds[1]}"
+            raise DataError(f"{line}: write both in the same form, so that one name does not become two")
+    more = [c for c in names if c not in (*needed, user, *wanted.drop) and not _INDEX.fullmatch(c)]
     if more and not wanted.x:
         raise DataError(f"{test.where}: has a column {more[0]}, which {train.where} does not have: --drop {more[0]}")
 
 
-def _kind(values: np.ndarray) -> str:
-    """The form of the names in a column. As numbers 1 and 1.0 are one name; as strings 1 and 01 are two."""
-    return "True and False" if values.dtype.kind == "b" else "numbers" if values.dtype.kind in "iuf" else "strings"
-
-
-def _feature(tables: list[Columns], name: str, one_hot: bool) -> np.ndarray:
+def _feature(tables: list[Table], name: str, wanted: Wanted) -> np.ndarray:
     """A column of all tables, one table after the other, as [n, …]."""
-    if one_hot:
-        kinds, at = np.unique(np.concatenate([names_of(t, "value", name) for t in tables]).astype(str), return_inverse=True)
+    if name in wanted.one_hot:
+        kinds, at = np.unique(np.concatenate([t.names("value", name) for t in tables]).astype(str), return_inverse=True)
         return np.eye(len(kinds), dtype=np.float32)[at]
-    found = [_numbers(table, name) for table in tables]
+    found = [_numbers(table, name, wanted) for table in tables]
     forms = list(dict.fromkeys(f"{f.dtype}{list(f.shape[1:])}" for f in found))
     if len(forms) > 1:
-        raise DataError(f"{tables[1].where}: column {name} is {forms[1]}, in {tables[0].where} {forms[0]} (--grey and --shape "
-                        "bring images to one form)")  # fmt: skip
+        two = f"{tables[1].where}: column {name} is {forms[1]}, in {tables[0].where} {forms[0]}"
+        raise DataError(f"{two} (--grey and --shape bring images to one form)")
     return np.concatenate(found)
 
 
-def _numbers(table: Columns, name: str) -> np.ndarray:
-    values = table.column(name)
+def _numbers(table: Table, name: str, wanted: Wanted) -> np.ndarray:
+    import pandas as pd
+
+    values = table.values(name, wanted)
     if values.ndim > 1:
         return values if values.dtype == np.uint8 else values.astype(np.float32)
     plain = values.dtype.kind in "biuf"
-    good = np.isfinite(values.astype(np.float64)) if plain else np.array([_is_number(v) for v in values.tolist()])
-    if plain and good.all():
-        return values[:, None].astype(np.float32)
-    row = int(np.argmin(good))
-    cell = values.tolist()[row]
-    if plain or _is_gap(cell) or cell in _GAPS:
-        raise DataError(f"{table.where}: column {name} is empty or not finite in row {row + 1}: fill it, or --drop {name}")
-    flags = f"--drop {name}, --one-hot {name}, or --user {name} if it names the owner of the sample"
-    raise DataError(f"{table.where}: column {name} holds {str(cell)[:30]!r} in row {row + 1}, which is not a number: {flags}")
-
-
-def _is_gap(cell: object) -> bool:
-    return cell is None or bool(cell != cell)
-
-
-def _is_number(cell: object) -> bool:
-    try:
-        return math.isfinite(float(cell))  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
-
-
-def names_of(table: Columns, what: str, name: str) -> np.ndarray:
-    """A column of names; a DataError if one is missing. NA is a name, unless all other cells are numbers."""
-    values = table.column(name)
-    cells = values.tolist()
-    missing = [_is_gap(cell) for cell in cells]
-    if not any(missing) and values.dtype.kind in "OUT":
-        words = [isinstance(cell, str) and cell in _GAPS for cell in cells]
-        if any(words) and all(word or _is_number(cell) for word, cell in zip(words, cells, strict=True)):
-            missing = words
-    if any(missing):
-        raise DataError(f"{table.where}: the {what} is missing in row {missing.index(True) + 1} (column {name})")
-    return values
+    series = pd.Series(values) if plain else pd.Series(values).replace({"True": "1", "False": "0"})
+    wide = pd.to_numeric(series, errors="coerce").to_numpy(np.float64)
+    if not (good := np.isfinite(wide)).all():
+        row = int(np.argmin(good))
+        if plain or values[row] in GAPS or is_number(values[row]):
+            raise DataError(f"{table.where}: column {name} is empty or not finite in row {row + 1}: fill it, or --drop {name}")
+        flags = f"--drop {name}, --one-hot {name}, or --user {name} if it names the owner of the sample"
+        cell = repr(str(values[row])[:30])
+        raise DataError(f"{table.where}: column {name} holds {cell} in row {row + 1}, which is not a number: {flags}")
+    narrow = wide.astype(np.float32)
+    if (wide == np.round(wide)).all() and (narrow != wide).any():
+        line = f"{table.where}: column {name} has whole numbers of more than 24 bits, some of which become equal as float32"
+        warnings.warn(f"{line}; subtract an offset, or --drop {name}", DataWarning, stacklevel=2)
+    return narrow[:, None]
 
 
 def shaped(where: str, parts: list[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray]:
-    """Flat samples brought into a shape. They become bytes if all values of all parts are integers from 0 to 255 and some are above
+    """Return flat samples in a shape. They become bytes if all values of all parts are integers from 0 to 255 and some are above
     127, as in images. Bytes are divided by 255 before training; flags of 0 and 1, and counts, must not be."""
     flat = [x.reshape(len(x), -1) for x in parts]
     for x in flat:

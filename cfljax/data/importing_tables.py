@@ -1,115 +1,217 @@
-"""From CSV, NumPy and Parquet files to samples, and the table of readers by kind."""
+"""From CSV, Parquet and saved Hugging Face data sets to samples: each becomes Arrow tables, whose columns go by name."""
 
 from __future__ import annotations
 
+import io
+import re
+import unicodedata
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cfljax.data import npz
 from cfljax.data.bounded import readable
-from cfljax.data.importing_arrow import from_arrow
-from cfljax.data.importing_columns import parts_of, shaped
-from cfljax.data.importing_images import joined, read_images
-from cfljax.data.importing_saved import read_datasets
-from cfljax.data.importing_sounds import in_features, read_sounds
-from cfljax.data.parts import Columns, Part, Wanted
+from cfljax.data.importing_images import Picture, decoded
+from cfljax.data.parts import Wanted
 from cfljax.errors import DataError, DataWarning
 
+if TYPE_CHECKING:
+    import datasets
+    import pyarrow as arrow
 
-def read_csv(file: Path, _: Wanted) -> list[Columns]:
-    """[The table] of a CSV or TSV file with a header. Only an empty cell counts as missing, as a class may be called NA."""
+GAPS = {"", "NA", "N/A", "nan", "NaN", "null", "NULL", "None"}
+"""Words that mean a missing value in a column of numbers; in a column of names they are names."""
+_WHOLE, _DECIMAL = re.compile(r"0|-?[1-9]\d{0,17}"), re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_SPLIT = re.compile(r"(train|test|val(?:id(?:ation)?)?)(?![a-z])")
+
+
+class Table(NamedTuple):
+    """A table that was read: training or test samples."""
+
+    where: str
+    data: arrow.Table
+    class_names: dict[str, list[str]] = {}
+    """The names of the classes, of each column whose numbers stand for them."""
+    owners: np.ndarray | None = None
+    """Who owns each row, where the place of the rows says so."""
+
+    def values(self, name: str, wanted: Wanted) -> np.ndarray:
+        """The values of a column: numbers or objects [n], lists of numbers [n, …], images u8[n, height, width, channels]."""
+        return _array(f"{self.where}: column {name}", self.data.column(name).combine_chunks(), wanted)
+
+    def names(self, what: str, name: str) -> np.ndarray:
+        """A column of names. Strings count without the spaces around them, and in one form of Unicode."""
+        cells = self.data.column(name).to_pylist()
+        gaps = sum(isinstance(cell, str) and cell in GAPS for cell in cells)
+        numbers = sum(isinstance(cell, str) and cell not in GAPS and is_number(cell) for cell in cells)
+        among_numbers = numbers > 0 and numbers + gaps == len(cells)
+        for row, cell in enumerate(cells):
+            if cell is None or cell == "" or cell != cell or (among_numbers and cell in GAPS):
+                raise DataError(f"{self.where}: the {what} is missing in row {row + 1} (column {name})")
+        if any(isinstance(cell, str) for cell in cells):
+            words = [unicodedata.normalize("NFC", str(cell)).strip() for cell in cells]
+            for kind, form in ((int, _WHOLE), (float, _DECIMAL)):  # but not 01, which is another name than 1
+                if all(map(form.fullmatch, words)):
+                    return np.array([kind(word) for word in words])
+            return np.array(words)
+        return np.array(cells)
+
+
+def read_csv(file: Path, _: Wanted) -> list[Table]:
+    """Return [the table] of a CSV or TSV file with a header, whose cells stay strings: 01 is no 1, and NA may be a class."""
     import pandas as pd
+    import pyarrow as arrow
 
-    form: Any = {"sep": "\t" if ".tsv" in file.suffixes else ",", "skipinitialspace": True}
-    with readable(file, "as CSV"):
-        # Without a header, rows of more cells than it has names are an error: pandas shifts them by one.
-        head = pd.read_csv(file, header=None, nrows=2, dtype=str, keep_default_na=False, **form)
-        frame = pd.read_csv(file, keep_default_na=False, na_values=[""], low_memory=False, **form)  # a column's kind is of all rows
+    form: Any = {"sep": "\t" if ".tsv" in file.suffixes else ",", "skipinitialspace": True, "dtype": str, "keep_default_na": False}
+    with readable(file, "as CSV"), warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        head = pd.read_csv(file, header=None, nrows=1, **form)
+        try:
+            frame = pd.read_csv(file, index_col=False, **form)
+        except pd.errors.ParserWarning:
+            raise DataError(f"{file}: a row has more cells than the header has names; give each column a name") from None
     names = [name for name in head.iloc[0] if name]
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise DataError(f"{file}: two columns are called {twice[0]}; give them different names")
-    frame.columns = frame.columns.map(str)
-    return [Columns(str(file), list(frame.columns), len(frame), lambda name: frame[name].to_numpy(), {})]
+    return [Table(str(file), arrow.table({str(name): arrow.array(frame[name], arrow.string()) for name in frame}))]
 
 
-def read_numpy(place: Path, _: Wanted) -> list[Part]:
-    """[Training part, test part], or [training part], of a folder with x_train.npy, y_train.npy, … or x.npy and y.npy, and with
-    user_train.npy or user.npy if samples have owners, y_coarse_train.npy or y_coarse.npy if they have coarse labels; or of an .npz
-    file with arrays of these names."""
-    held = npz.names(place) if place.is_file() else {file.stem for file in place.glob("*.npy")}
-
-    def part(side: str) -> Part:
-        wanted = [f"{key}{side}" for key in ("x", "y", "user", "y_coarse")]
-        if place.is_file():
-            found = npz.load_arrays(place, tuple(wanted[:2]), tuple(wanted[2:]))
-            values = [found.get(name) for name in wanted]
-        else:
-            values = [_npy(place / f"{name}.npy", name not in wanted[:2]) for name in wanted]
-        x, y, user, coarse = values
-        return Part(x, y, user, coarse=coarse)  # type: ignore[arg-type]
-
-    sides = [side for side in ("_train", "_test") if f"x{side}" in held] if "x_train" in held else [""]
-    if f"x{sides[0]}" not in held:
-        raise DataError(f"{place}: must hold arrays x_train and y_train, or x and y")
-    return [part(side) for side in sides]
-
-
-def in_shape(parts: list[Part], wanted: Wanted) -> list[Part]:
-    """The parts, with samples of the shape `--shape` if it is given."""
-    if not wanted.shape:
-        return parts
-    found = shaped("array x", [part.x for part in parts], wanted.shape)
-    return [part._replace(x=x) for part, x in zip(parts, found, strict=True)]
-
-
-def _npy(file: Path, optional: bool) -> np.ndarray | None:
-    if not file.exists():
-        if optional:
-            return None
-        raise DataError(f"{file}: there is no such file")
-    with readable(file, then="; save plain numbers with numpy.save"):
-        return np.load(file, mmap_mode="r", allow_pickle=False)
-
-
-def read_parquet(where: Path, wanted: Wanted) -> list[Columns]:
-    """The tables (training, test) of a Parquet file or a folder of Parquet files. Names that begin with train, test or val say to
-    which part a file belongs; without such names all files are the training part."""
+def read_parquet(where: Path, _: Wanted) -> list[Table]:
+    """Return the tables (training, test) of a Parquet file or a folder of them. Names that begin with the word train, test or val
+    say to which part a file belongs; without such names all files are the training part."""
     files = [where] if where.is_file() else sorted(f for f in where.glob("*.parquet") if not f.name.startswith("."))
-    parts = {name: [f for f in files if f.name.lower().startswith(name)] for name in ("train", "test", "val")}
-    if where.is_file() or not any(parts.values()):
-        return [_parquet(where, files, wanted)]
-    others = [f for f in files if not any(f in part for part in parts.values())]
-    if not parts["train"]:
-        parts["train"], others = others, []
-    if not parts["train"]:
+    sides: dict[str, list[Path]] = {"train": [], "test": [], "val": [], "": []}
+    for file in files:
+        match = None if where.is_file() else _SPLIT.match(file.name.lower())
+        sides[match[1].replace("validation", "val").replace("valid", "val") if match else ""].append(file)
+    if not any(sides[side] for side in ("train", "test", "val")):
+        return [_parquet(where, files)]
+    if not sides["train"]:
+        sides["train"], sides[""] = sides[""], []
+    if not sides["train"]:
         raise DataError(f"{where}: has no training file (all names begin with test or val)")
-    test = "test" if parts["test"] else "val"
-    left = others + (parts["val"] if test == "test" else [])
-    if left:
+    test = "test" if sides["test"] else "val"
+    if left := sides[""] + (sides["val"] if test == "test" else []):
         warnings.warn(f"{where}: left out: {', '.join(f.name for f in left)}", DataWarning, stacklevel=2)
-    return [_parquet(where, parts[name], wanted) for name in ("train", test) if parts[name]]
+    return [_parquet(where, sides[side]) for side in ("train", test) if sides[side]]
 
 
-def _parquet(where: Path, files: list[Path], wanted: Wanted) -> Columns:
+def _parquet(where: Path, files: list[Path]) -> Table:
     import pyarrow as arrow
     import pyarrow.parquet
 
     with readable(where, "as Parquet"):
-        table = arrow.concat_tables([pyarrow.parquet.read_table(f) for f in files])
-    return from_arrow(str(where if len(files) > 1 else files[0]), table, wanted, {})
+        return Table(str(where if len(files) > 1 else files[0]), arrow.concat_tables(map(pyarrow.parquet.read_table, files)))
 
 
-KIND: dict[str, tuple[Callable[[Path, Wanted], list[Any]], Callable[[list[Any], Wanted], list[Part]]]] = {
-    "images": (read_images, joined),
-    "sounds": (read_sounds, in_features),
-    "csv": (read_csv, parts_of),
-    "parquet": (read_parquet, parts_of),
-    "datasets": (read_datasets, parts_of),
-    "numpy": (read_numpy, in_shape),
-}
-"""For each kind: the function that reads a place, and the function that makes the parts of what it returns. Both return a list of
-one or two entries: training, then test."""
+def is_saved(folder: Path) -> bool:
+    """Return whether `save_to_disk` of Hugging Face's datasets wrote this folder, or two of its splits."""
+    return any((folder / mark).is_file() for mark in ("dataset_dict.json", "state.json", "train/state.json"))
+
+
+def read_saved(folder: Path, _: Wanted) -> list[Table]:
+    """Return the tables (training, test) of a saved data set, or of all clients of a folder that has one for each, as Flower's
+    partitioners give them."""
+    if is_saved(folder):
+        return [from_datasets(str(folder), {None: split}) for split in _splits(folder)]
+    clients = {client: _splits(place) for client, place in clients_in(folder).items()}
+    if len({len(splits) for splits in clients.values()}) > 1:
+        without = next(client for client, splits in clients.items() if len(splits) == 1)
+        raise DataError(
+            f"{clients_in(folder)[without]}: has no test split, and other clients have one; give one to each, or to none"
+        )
+    return [from_datasets(str(folder), dict(zip(clients, side, strict=True))) for side in zip(*clients.values(), strict=True)]
+
+
+def clients_in(folder: Path) -> dict[Any, Path]:
+    """Return client -> its saved data set. Where several folders differ in a number only, as partition_0, partition_1, … do, the
+    numbers are the clients, and other folders are left out; else the names are."""
+    saved = [place for place in sorted(folder.iterdir()) if not place.name.startswith(".") and is_saved(place)]
+    if not saved:
+        raise DataError(f"{folder}: has no data set that save_to_disk wrote")
+    kinds: dict[tuple[str, str], dict[Any, Path]] = {}
+    for place in saved:
+        if match := re.fullmatch(r"(.*?)(\d+)(\D*)", place.name):
+            kinds.setdefault((match[1], match[3]), {})[int(match[2])] = place
+    numbered = max(kinds.values(), key=len, default={})
+    if len(numbered) < 2:
+        return {place.name: place for place in saved}
+    if left := [place.name for place in saved if place not in numbered.values()]:
+        line = f"{folder}: left out, as the clients are {numbered[min(numbered)].name}, …: {', '.join(left)}"
+        warnings.warn(line, DataWarning, stacklevel=2)
+    return dict(sorted(numbered.items()))
+
+
+def _splits(folder: Path) -> list[datasets.Dataset]:
+    """Return the splits (training, test) of a saved data set."""
+    try:
+        from datasets import load_from_disk
+    except ImportError as error:
+        raise DataError(f'{folder}: reading it needs the package datasets: pip install "cfljax[import]"') from error
+    with readable(folder, "as a saved data set"):
+        whole = (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()
+        found: Any = load_from_disk(str(folder)) if whole else {
+            place.parent.name: load_from_disk(str(place.parent)) for place in sorted(folder.glob("*/state.json"))
+        }  # fmt: skip
+    if not isinstance(found, dict):
+        return [found]
+    if "train" not in found:
+        raise DataError(f"{folder}: has no split train; it has {', '.join(found) or 'none'}")
+    test = next((name for name in ("test", "validation", "valid") if name in found), None)
+    return [found[name] for name in ("train", test) if name is not None]
+
+
+def from_datasets(where: str, sets: dict[Any, datasets.Dataset]) -> Table:
+    """Return the data sets of clients as one table, with the owner of each row; that of the client None has no owners."""
+    import pyarrow as arrow
+
+    first = next(iter(sets.values()))
+    for client, held in sets.items():
+        if client is not None and not len(held):
+            raise DataError(f"{where}: {client} has no samples; leave the folder out, or partition the data anew")
+        if held.features != first.features:
+            line = f"{where}: {client} has other columns, types or classes than {next(iter(sets))}"
+            raise DataError(f"{line}; give all clients the same")
+    owners = None if None in sets else np.repeat(np.array(list(sets)), [len(held) for held in sets.values()])
+    named = {c: list(map(str, kind.names)) for c, kind in first.features.items() if getattr(kind, "names", None)}
+    return Table(where, arrow.concat_tables(held.with_format("arrow")[:] for held in sets.values()), named, owners)
+
+
+def _array(where: str, column: arrow.Array, wanted: Wanted) -> np.ndarray:
+    import pyarrow as arrow
+
+    kind = column.type
+    if isinstance(kind, arrow.BaseExtensionType):  # Array2D and its like: lists inside
+        column, kind = column.storage, column.type.storage_type
+    if column.null_count:
+        raise DataError(f"{where} is empty in {column.null_count} rows")
+    is_image = arrow.types.is_struct(kind) and "bytes" in [f.name for f in kind]
+    if is_image or arrow.types.is_binary(kind) or arrow.types.is_large_binary(kind):
+        cells = [cell["bytes"] or Path(cell["path"]) if is_image else cell for cell in column.to_pylist()]
+        opened: list[Picture] = [
+            (f"{where}: the image in row {row + 1}", cell if isinstance(cell, Path) else io.BytesIO(cell))
+            for row, cell in enumerate(cells)
+        ]
+        return decoded(opened, wanted)
+    shape = []
+    while arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or arrow.types.is_fixed_size_list(kind):
+        inner, n = column.flatten(), len(column)
+        width = len(inner) // max(n, 1)
+        if not arrow.types.is_fixed_size_list(kind) and not np.all(np.diff(column.offsets.to_numpy()) == width):
+            raise DataError(f"{where} has lists of different lengths")
+        shape.append(width)
+        column, kind = inner, inner.type
+    values: np.ndarray = column.to_numpy(zero_copy_only=False)
+    if shape and values.dtype.kind not in "biuf":
+        raise DataError(f"{where} holds lists of {kind}, which are not numbers: --drop it")
+    return values.reshape(-1, *shape) if shape else values
+
+
+def is_number(cell: object) -> bool:
+    """Return whether a cell can be read as a number."""
+    try:
+        float(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True

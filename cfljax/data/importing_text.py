@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.data import arrays, leaf, tokens
-from cfljax.data.importing_columns import LABELS, column_of, names_of, owners_of, user_column
-from cfljax.data.importing_parts import numbered, owners, split
-from cfljax.data.parts import Columns, Part, Wanted
-from cfljax.data.tweets import hashed
+from cfljax.data.importing_columns import label_of, user_of
+from cfljax.data.importing_tables import Table, is_number
+from cfljax.data.parts import Part, Wanted, numbered, owners, split
 from cfljax.errors import DataError, SpecError, suggest
-from cfljax.registry.options import Table, Value
+from cfljax.registry import options
+from cfljax.registry.options import Value
 from cfljax.types import Source
 
 LENGTH = 80
@@ -26,39 +26,39 @@ class Imported(NamedTuple):
 
     source: Source
     class_names: list[str]
-    tokens: Table | None
+    tokens: options.Table | None
     """What the tokens of texts are; None: there are none."""
 
 
-def of_tables(tables: list[Columns], wanted: Wanted) -> tuple[list[Part], bool]:
+def of_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:
     """(The parts (training, test) of tables with a column of texts, whether their labels are next tokens). They are if no column
     has labels, or `--next-token` says so."""
     train, text = tables[0], str(wanted.text)
-    left = [name for name in train.names if name != text]
+    left = [name for name in train.data.column_names if name != text]
     if wanted.next_token and wanted.label is not None:
         raise SpecError(f"--next-token: the next token is the label, and --label {wanted.label} another; leave one of the two out")
-    label = None if wanted.next_token else column_of(train, left, wanted.label, [*train.class_names, *LABELS], "--label")
-    user = user_column(train, left, wanted)
+    label = None if wanted.next_token else label_of(train, left, wanted)
+    user = user_of(train, left, wanted)
     parts = []
     for table in tables:
         for flag, name in (("--text", text), ("--label", label), ("--user", user)):
-            if name is not None and name not in table.names:
-                raise DataError(f"{flag} {name}: {table.where} has no such column{suggest(name, table.names)}")
-        texts = table.column(text)
-        bad = [not isinstance(each, str) for each in texts.tolist()]
-        if any(bad):
-            raise DataError(f"{table.where}: column {text} has no text in row {bad.index(True) + 1}; fill it, or leave the row out")
-        y = np.zeros(len(texts), np.int64) if label is None else names_of(table, "label", label)
-        owner = owners_of(table, user)
-        parts.append(Part(texts, y, owner, table.class_names.get(label or "")))
+            if name is not None and name not in table.data.column_names:
+                raise DataError(f"{flag} {name}: {table.where} has no such column{suggest(name, table.data.column_names)}")
+        texts = np.array(table.data.column(text).to_pylist(), object)
+        bad = [not isinstance(each, str) or not each for each in texts]
+        if any(bad) or all(map(is_number, texts)):
+            row = bad.index(True) + 1 if any(bad) else 1
+            raise DataError(f"{table.where}: column {text} has no text in row {row}; fill it, or leave the row out")
+        y = np.zeros(len(texts), np.int64) if label is None else table.names("label", label)
+        owners = table.owners if user is None else table.names("user", user)
+        parts.append(Part(texts, y, owners, table.class_names.get(label or "")))
     return parts, label is None
 
 
 def of_leaf(folder: Path, samples: tuple[leaf.UserSamples, leaf.UserSamples]) -> tuple[list[Part], bool]:
     """(The parts (training, test) of LEAF's texts, whether their labels are next tokens). Shakespeare has texts and the character
     after each, Reddit words and the same one further; where labels are numbers, they are classes."""
-    first = samples[0].y[0]
-    following = not _is_number(first)
+    following = not all(_is_number(y) for part in samples for y in part.y)
     parts = []
     for side, part in zip(("train", "test"), samples, strict=True):
         where = str(folder / side)
@@ -71,8 +71,8 @@ def of_leaf(folder: Path, samples: tuple[leaf.UserSamples, leaf.UserSamples]) ->
 
 
 def _is_number(y: Value) -> bool:
-    """Whether a label is a class: 3, 3.0 or "3". (Of a text whose next character is a digit, other labels are not.)"""
-    return isinstance(y, (int, float)) or (isinstance(y, str) and len(y) > 1 and y.isdigit())
+    """Whether a label may be a class: 3, 3.0 or "3". Of texts whose next character is a digit, other labels are not."""
+    return isinstance(y, (int, float)) or (isinstance(y, str) and y.isdigit())
 
 
 def _continued(x: Value, y: Value, where: str) -> tokens.Text:
@@ -128,7 +128,7 @@ def assembled(name: str, where: str, parts: list[Part], following: bool, wanted:
     users = owners(where, sides[0][2], sides[1][2])
     named = {"x_train": sides[0][0], "y_train": sides[0][1], "x_test": sides[1][0], "y_test": sides[1][1]} | users
     if width:
-        table = np.stack([np.zeros(width, np.float32), *(hashed(token, width) for token in learned.names[1:])])
+        table = np.stack([np.zeros(width, np.float32), *(tokens.vector(token, width) for token in learned.names[1:])])
         named["table"] = table
     else:  # models that embed tokens themselves get their numbers
         named |= {key: named[key].astype(np.float32) for key in ("x_train", "x_test")}

@@ -51,10 +51,7 @@ def of_parts(name: str, folder: Path, options: FileOptions, held: tuple[UserSamp
     """The data set of numbers that `parts` has read."""
     train, test = held
     if train.x and is_text(train.x[0]):
-        raise DataError(
-            f"{folder}: holds text; import it with `python -m cfljax.data import {folder}`, or load tweets as "
-            f'data.name = "sent140" with data.path = "{folder}"'
-        )
+        raise DataError(f"{folder}: holds text; import it with `python -m cfljax.data import {folder}`")
     x_train, x_test = (_numbers(p.x, folder / n) for n, p in (("train", train), ("test", test)))
     if len(x_test) == 0:
         x_test = np.zeros((0, *x_train.shape[1:]), x_train.dtype)

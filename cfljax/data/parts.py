@@ -1,12 +1,17 @@
-"""The flags of an import, and the forms in which its readers return what they find."""
+"""The flags of an import, the form in which its readers return samples, and what they share: a test part where there is none, and
+numbers for classes and owners."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+
+from cfljax.data import arrays
+from cfljax.errors import DataError
+
+_SEED = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,15 +70,61 @@ class Part(NamedTuple):
     """The coarse label of each sample, a name as well."""
 
 
-class Columns(NamedTuple):
-    """A table whose columns are read when they are needed."""
+def owners(where: str, train: np.ndarray | None, test: np.ndarray | None) -> dict[str, np.ndarray]:
+    """The owners of the training and of the test samples as numbers, by the names of arrays; nothing where none are known."""
+    if train is not None and test is not None:
+        names = np.concatenate([train, test])  # 1 and 1.0 are one owner
+        _, every = np.unique(names if names.dtype.kind in "iu" else names.astype(str), return_inverse=True)  # 2 comes before 10
+        return {"user_train": every[: len(train)], "user_test": every[len(train) :]}
+    if train is not None or test is not None:
+        sides = ("training", "test") if test is None else ("test", "training")
+        raise DataError(f"{where}: the {sides[0]} samples have owners and the {sides[1]} samples have none; give both or none")
+    return {}
 
-    where: str
-    names: list[str]
-    rows: int
-    column: Callable[[str], np.ndarray]
-    """(name) -> the values of a column, [n, …]."""
-    class_names: dict[str, list[str]]
-    """For each label column that holds positions: the list of names."""
-    owners: np.ndarray | None = None
-    """Who owns each row, where it is the place of the rows that says so, not a column."""
+
+def coarse_labels(train: Part, test: Part) -> dict[str, np.ndarray]:
+    """The coarse labels of training and test samples as numbers, by the names of arrays; nothing where none are known."""
+    held = {name: part.coarse for name, part in (("y_coarse_train", train), ("y_coarse_test", test)) if part.coarse is not None}
+    if not held:
+        return {}
+    whole = np.concatenate(list(held.values()))
+    numbers = np.unique(whole if whole.dtype.kind in "iub" else whole.astype(str), return_inverse=True)[1]
+    return dict(zip(held, np.split(numbers, np.cumsum([len(each) for each in held.values()])[:-1]), strict=True))
+
+
+def split(part: Part, share: float) -> tuple[Part, Part]:
+    """(Training part, test part): the latter is `share` of the samples of every owner (without owners: class), but not all."""
+    by = part.user if part.user is not None else part.y if part.y.ndim == 1 else np.zeros(len(part.y), int)
+    rng, test = np.random.default_rng(_SEED), np.zeros(len(part.y), bool)
+    _, group = np.unique(by.astype(str), return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    for rows in np.split(order, np.cumsum(np.bincount(group))[:-1]):
+        test[rng.permutation(rows)[: min(len(rows) - 1, round(share * len(rows)))]] = True
+    return tuple(  # type: ignore[return-value]
+        part._replace(
+            x=part.x[keep],
+            y=part.y[keep],
+            user=None if part.user is None else part.user[keep],
+            coarse=None if part.coarse is None else part.coarse[keep],
+        )
+        for keep in (~test, test)
+    )
+
+
+def numbered(where: str, train: Part, test: Part) -> tuple[list[str], tuple[np.ndarray, np.ndarray]]:
+    """(Names of the classes, (labels of the training part, of the test part)); labels are 0 … classes − 1."""
+    if train.class_names is not None and test.class_names is not None:
+        if train.class_names != test.class_names:
+            raise DataError(f"{where}: the classes of the training and the test part differ")
+        return train.class_names, (train.y, test.y)
+    if train.y.ndim == 2 and train.y.shape[1] > 1:  # several labels of each sample, which `arrays.source` checks
+        return [str(n) for n in range(train.y.shape[1])], (train.y, test.y)
+    both = np.concatenate([train.y, test.y])
+    if both.dtype.kind == "f" and not (np.isfinite(both) & (both == np.round(both))).all():
+        raise DataError(f"{where}: labels are classes, and must be integers or names; some are fractions or missing")
+    if both.dtype.kind == "f":
+        both = both.astype(np.int64)
+    names, labels = np.unique(both if both.dtype.kind in "iub" else both.astype(str), return_inverse=True)
+    if len(names) > arrays.MOST_CLASSES or (len(names) > 100 and len(names) > len(both) / 2):
+        raise DataError(f"{where}: has {len(names)} different labels in {len(both)} samples; labels must be classes")
+    return [str(n) for n in names], (labels[: len(train.y)], labels[len(train.y) :])

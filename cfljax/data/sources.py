@@ -41,7 +41,6 @@ SOURCES: Registry[MakeSource] = Registry(
         "digits": "cfljax.data.generated:DIGITS",
         "synthetic": "cfljax.data.generated:SYNTHETIC",
         "blobs": "cfljax.data.generated:BLOBS",
-        "sent140": "cfljax.data.tweets:ENTRY",
     },
     "cfljax.data",
 )

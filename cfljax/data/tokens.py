@@ -3,10 +3,13 @@ tokens are is learned from the training texts alone. Token 0 fills up short text
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from cfljax.registry.options import Table
 
@@ -18,6 +21,9 @@ MOST = {"characters": 1000, "words": 10_000, "pairs": 1000}
 _WORD = re.compile(r"[\w']+|[^\w\s]")
 _PIECE = re.compile(r"\s?\S+|\s+")
 """A word with the space before it: byte pairs do not reach from one word into the next."""
+
+_SCALE = 0.4
+"""Standard deviation of the numbers of a token's vector."""
 
 Text = str | Sequence[str]
 """A text, or the words of one."""
@@ -131,6 +137,13 @@ def _merged(text: bytes, rank: dict[Pair, int]) -> list[bytes]:
             break
         symbols = _united(symbols, best)
     return symbols
+
+
+def vector(token: str, width: int) -> np.ndarray:
+    """Return f32[width]: numbers that depend on the token alone, the same on every machine."""
+    bits = hashlib.shake_256(token.encode()).digest(2 * width)
+    uniform = np.frombuffer(bits, "<u2").astype(np.float32) / np.float32(65535) * 2 - 1
+    return uniform * np.float32(_SCALE * 3**0.5)
 
 
 def text_of(table: Table, numbers: Iterable[int]) -> str:

@@ -163,7 +163,9 @@ def model_of(run: Run, federation: Federation) -> Model:
     options = run.model.options
     half, shape, classes = run.train.precision == "bfloat16", sample_shape(federation), federation.classes
     lora = None if (told := read_lora(run.train.lora)) is None else Adapters(told.rank, told.alpha, told.where, told.head)
-    return _model(run.model.name, options, canonical(options), shape, classes, federation.several, half, lora)
+    pool = federation.pool
+    tokens = len(shape) == 1 and (hasattr(options, "vocabulary") or (pool.x.dtype == np.int32 and pool.table is None))
+    return _model(run.model.name, options, canonical(options), shape, classes, federation.several, half, tokens, lora)
 
 
 def _frozen(run: Run) -> tuple[str, Value, str] | None:
@@ -233,12 +235,13 @@ def _model(
     classes: int,
     several: bool = False,
     half: bool = False,
+    tokens: bool = False,
     lora: Adapters | None = None,
 ) -> Model:
     if classes < 1:
         raise SpecError(f'model "{name}": the data set has no classes')
     model = models.build(name, options, shape, classes, several)
-    return started(in_bfloat16(model) if half else model, options, lora)
+    return started(in_bfloat16(model, tokens) if half else model, options, lora)
 
 
 @functools.lru_cache(maxsize=2)

@@ -12,7 +12,7 @@ from cfljax.config import Data, Run, arrivals
 from cfljax.federation.drift import drifting
 from cfljax.federation.newcomers import arriving, draw_newcomers, with_shots
 from cfljax.federation.pack import pack
-from cfljax.federation.validation import hold_out
+from cfljax.federation.validation import hold_out, without
 from cfljax.lazy import jax
 from cfljax.types import Federation
 
@@ -73,9 +73,10 @@ def _host_federation(key: FederationKey) -> Federation:
     trains = np.array([len(rows) > 0 for rows in train]) & ~newcomers
     late = arriving(arrivals(config.arrive, trains, seed), newcomers)
     if config.validation:
-        kept, held = hold_out(train, config.validation, seed)
-        train = [whole if apart else rows for whole, rows, apart in zip(train, kept, newcomers, strict=True)]
-        valid = [rows[:0] if apart else rows for rows, apart in zip(held, newcomers, strict=True)]
+        in_rounds = [rows[:0] if apart else rows for rows, apart in zip(train, newcomers, strict=True)]
+        kept, valid = hold_out(in_rounds, config.validation, seed, parts.origin)
+        of_newcomers = [without(rows, valid, parts.origin) for rows in train]
+        train = [later if apart else rows for later, rows, apart in zip(of_newcomers, kept, newcomers, strict=True)]
     if new is not None:
         train = with_shots(train, newcomers, new.shots, seed)
     return pack(dataclasses.replace(parts, train=train), source, config.normalise, late, valid, changes)

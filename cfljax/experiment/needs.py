@@ -1,7 +1,7 @@
-"""HOST. What a batch of runs takes of an accelerator's memory. `python -m benchmarks.aot` compares it with what XLA says of the
-compiled programs: on one H200, H100, A100 or v5e it is within a factor of 1.5 for the methods, models and workloads in its tables,
-and up to 1.85 times too high for programs of less than 10 MB; on grids of chips it may be off by up to 2.5, on a v5p by up to 6 for
-small programs. The numbers in `GPU` and `TPU`, `MethodConfig.sides` and `looks` were chosen by these same programs.
+"""HOST. What a batch of runs takes of an accelerator's memory. Compared with what XLA says of compiled programs, on one H200, H100,
+A100 or v5e it is within a factor of 1.5 for the methods and models that were tried, and up to 1.85 times too high for programs of
+less than 10 MB; on grids of chips it may be off by up to 2.5, on a v5p by up to 6 for small programs. The numbers in `GPU` and
+`TPU`, `MethodConfig.sides` and `looks` were chosen by these same programs.
 
 On a CPU runs go one after another, and `batching.memory` is all that is asked for.
 """

@@ -43,10 +43,10 @@ def corrupt(options: Corrupted, source: Source, rng: Rng) -> Parts:
     parts, edge = grouped(options, source, rng), len(source.y_train)
     tests = [parts.test] * len(parts.train) if isinstance(parts.test, np.ndarray) else parts.test
     seen = _Seen(parts.group, kinds, options.severity, int(rng.integers(2**63)))
-    x, y, train = _copied(source.x_train, source.y_train, parts.train, seen, 0)
-    x_test, y_test, test = _copied(source.x_test, source.y_test, [rows - edge for rows in tests], seen, 1)
+    x, y, train, origin = _copied(source.x_train, source.y_train, parts.train, seen, 0)
+    x_test, y_test, test, _ = _copied(source.x_test, source.y_test, [rows - edge for rows in tests], seen, 1)
     several = source._replace(x_train=x, y_train=y, x_test=x_test, y_test=y_test, user_train=None, user_test=None, population=None)
-    return Parts(train, [rows + len(y) for rows in test], parts.group, source=several)
+    return Parts(train, [rows + len(y) for rows in test], parts.group, source=several, origin=origin)
 
 
 class _Seen(NamedTuple):
@@ -60,8 +60,8 @@ class _Seen(NamedTuple):
 
 def _copied(
     x: np.ndarray, y: np.ndarray, held: list[np.ndarray], seen: _Seen, side: int
-) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """(Samples and labels as groups see them, the rows of each client in these), from the rows that clients hold of x and y.
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
+    """Return samples and labels as groups see them, the rows of each client in these, and the row of x that each is made of.
     Clients of a group share what they both hold."""
     members = [np.flatnonzero(seen.group == g) for g in range(len(seen.kinds))]
     used = [np.unique(np.concatenate([held[c] for c in each])) for each in members]
@@ -76,7 +76,8 @@ def _copied(
             images = corrupted(x.reshape(-1, *shape), kind, seen.severity, (seen.key, side, g), used[g])
             part[:] = images.reshape(part.shape)
     rows = [begin[g] + np.searchsorted(used[g], mine) for g, mine in zip(seen.group, held, strict=True)]
-    return out, y[np.concatenate(used)], rows
+    origin = np.concatenate(used)
+    return out, y[origin], rows, origin
 
 
 def _check_images(source: Source) -> None:

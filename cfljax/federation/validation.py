@@ -6,22 +6,75 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cfljax.errors import SpecError
+
 FEWEST = 3
 """A client with fewer training samples keeps all of them for training."""
 _TAG = 0x76616C69
+Rows = list[np.ndarray]
 
 
-def hold_out(train: Sequence[np.ndarray], share: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """(what each client trains on, its validation samples): of its rows i64[n_i] this share, drawn at random, rounded, at least one
-    and never all. Rows keep their order. What a client gives depends on its own rows and on its position alone."""
-    pairs = [_parted(np.asarray(rows), share, np.random.default_rng([seed, _TAG, at])) for at, rows in enumerate(train)]
-    return [kept for kept, _ in pairs], [held for _, held in pairs]
+def hold_out(train: Sequence[np.ndarray], share: float, seed: int, origin: np.ndarray | None = None) -> tuple[Rows, Rows]:
+    """Split each client's training rows i64[n_i] into those that it trains on and those that are held out for validation.
+
+    Of each client about this share is held out, at least one row and never all. Rows keep their order. If clients hold the same
+    samples (groups that see them in different views), a sample is held out for all of its clients or for none.
+
+    Args:
+        origin: i64[rows], of which sample each row is a copy; None: rows are samples.
+    """
+    rows = [np.asarray(each) for each in train]
+    if not any(len(each) >= FEWEST for each in rows):
+        raise SpecError(f"data.validation = {share}: no client has {FEWEST} training samples; give fewer clients or leave it out")
+    samples = rows if origin is None else [origin[each] for each in rows]
+    every = np.concatenate(samples)
+    if len(np.unique(every)) == len(every):
+        held = [_drawn(len(each), share, np.random.default_rng([seed, _TAG, at])) for at, each in enumerate(rows)]
+    else:
+        chosen = _shared(samples, share, np.random.default_rng([seed, _TAG]))
+        held = [np.isin(each, chosen) for each in samples]
+    return [each[~out] for each, out in zip(rows, held, strict=True)], [each[out] for each, out in zip(rows, held, strict=True)]
 
 
-def _parted(rows: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    if len(rows) < FEWEST:
-        return rows, rows[:0]
-    number = min(max(1, round(share * len(rows))), len(rows) - 1)
-    held = np.zeros(len(rows), bool)
-    held[rng.permutation(len(rows))[:number]] = True
-    return rows[~held], rows[held]
+def _wanted(sizes: np.ndarray, share: float) -> np.ndarray:
+    """Return how many rows of clients with these numbers of rows are held out."""
+    return np.where(sizes < FEWEST, 0, np.minimum(np.maximum(1, np.rint(share * sizes)), sizes - 1)).astype(np.int64)
+
+
+def _drawn(size: int, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Return which rows of one client are held out, bool[size]."""
+    held = np.zeros(size, bool)
+    held[rng.permutation(size)[: _wanted(np.array(size), share)]] = True
+    return held
+
+
+def _shared(samples: Rows, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Return the samples that are held out for all clients that hold them: at random, as long as none of these has enough. Then
+    clients that have got none get one, if it leaves all of its clients something to train on."""
+    sizes = np.array([len(each) for each in samples])
+    wanted, taken = _wanted(sizes, share), np.zeros(len(samples), np.int64)
+    every, owner = np.concatenate(samples), np.repeat(np.arange(len(samples)), sizes)
+    order = np.argsort(every, kind="stable")
+    unique, start = np.unique(every[order], return_index=True)
+    owners = dict(zip(unique.tolist(), np.split(owner[order], start[1:]), strict=True))
+    chosen = []
+    for sample in rng.permutation(unique).tolist():
+        if (taken[owners[sample]] < wanted[owners[sample]]).all():
+            taken[owners[sample]] += 1
+            chosen.append(sample)
+    for client in np.flatnonzero((taken == 0) & (wanted > 0)):
+        room = (
+            sample
+            for sample in rng.permutation(samples[client]).tolist()
+            if (taken[owners[sample]] < sizes[owners[sample]] - 1).all()
+        )
+        if (sample := next(room, None)) is not None:
+            taken[owners[sample]] += 1
+            chosen.append(sample)
+    return np.array(chosen, np.int64)
+
+
+def without(rows: np.ndarray, held: Rows, origin: np.ndarray | None = None) -> np.ndarray:
+    """Return the rows of a client whose samples are not held out for any other client."""
+    sample = (lambda each: each) if origin is None else (lambda each: origin[each])
+    return rows[~np.isin(sample(rows), sample(np.concatenate(held)))]

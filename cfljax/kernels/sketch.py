@@ -15,6 +15,8 @@ from cfljax.lazy import chex, jax, jnp
 
 SIZE = 4096
 """Numbers in a sketch."""
+Carry = tuple[jax.Array, tuple[jax.Array, jax.Array]]
+"""(sketches so far, the signs and the shuffle of the next block)."""
 
 
 def sketch(x: jax.Array, size: int = SIZE, seed: int = 0) -> jax.Array:
@@ -28,13 +30,18 @@ def sketch(x: jax.Array, size: int = SIZE, seed: int = 0) -> jax.Array:
         return x
     key = keys.fold(keys.root(seed), "sketch")
 
-    def add(block: jax.Array | int, total: jax.Array, length: int = size) -> jax.Array:
-        cut = jax.lax.dynamic_slice_in_dim(x, block * size, length, axis=1)
-        signs, places = _draw(keys.fold_in(key, block), size)
-        return total + jnp.pad(cut, ((0, 0), (0, size - length)))[:, places] * signs
+    def add(cut: jax.Array, total: jax.Array, drawn: tuple[jax.Array, jax.Array]) -> jax.Array:
+        signs, places = drawn
+        return total + jnp.pad(cut, ((0, 0), (0, size - cut.shape[1])))[:, places] * signs
 
-    total = jax.lax.fori_loop(0, d // size, add, jnp.zeros((n, size), jnp.float32))
-    return add(d // size, total, d % size)
+    def one(block: jax.Array, carry: Carry) -> Carry:
+        cut = jax.lax.dynamic_slice_in_dim(x, block * size, size, axis=1)
+        return add(cut, *carry), _draw(keys.fold_in(key, block + 1), size)
+
+    # What a block needs is drawn in the turn before and carried: drawn in its own turn, XLA draws it again for every row.
+    begin = (jnp.zeros((n, size), jnp.float32), _draw(keys.fold_in(key, 0), size))
+    total, drawn = jax.lax.fori_loop(0, d // size, one, begin)
+    return add(x[:, d // size * size :], total, drawn)
 
 
 def _draw(key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:

@@ -18,7 +18,7 @@ from cfljax.local.schedule import TOGETHER
 
 
 class Counted(NamedTuple):
-    """Kernels that XLA starts for a local step of all clients, as `benchmarks.aot` counts them in compiled programs."""
+    """Kernels that XLA starts for a local step of all clients."""
 
     batch: int
     """Of a linear model, on a mini-batch."""

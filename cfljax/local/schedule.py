@@ -13,7 +13,7 @@ from cfljax.local.side_by_side import at_step, most_of
 from cfljax.types import Array, Federation, Jobs, Plan, Tree, Updates
 
 STEPS, BLOCKS_OF_STEPS = "local_steps", "step_blocks"
-"""The names of the loops over a client's steps in compiled programs, by which profiles and `benchmarks.aot` find them."""
+"""The names of the loops over a client's steps in compiled programs, by which profiles and tests find them."""
 TOGETHER = 16
 """The steps that are done before a GPU asks its host whether there are more, which costs as much as some kernels. A client that has
 no more steps waits for the end of these, on average for half of them."""

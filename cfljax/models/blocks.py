@@ -32,11 +32,12 @@ _Kept = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 def _normalised(
     x: jax.Array, scale: jax.Array, bias: jax.Array, groups: int, most: float | None, epsilon: float
 ) -> tuple[jax.Array, _Kept]:
-    mean, square = (_of_group(jnp.sum(of, (1, 2)), groups, x.shape) for of in (x, x * x))
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))  # in bfloat16 the difference of the two means would be rounding
+    mean, square = (_of_group(jnp.sum(of, (1, 2)), groups, x.shape) for of in (wide, wide * wide))
     spread = jax.lax.rsqrt(jnp.maximum(square - mean * mean, 0.0) + epsilon)
     factor = scale * spread
-    y = x * factor[:, None, None] + (bias - mean * factor)[:, None, None]
-    y = y if most is None else jnp.clip(y, 0.0, most)
+    y = wide * factor[:, None, None] + (bias - mean * factor)[:, None, None]
+    y = (y if most is None else jnp.clip(y, 0.0, most)).astype(x.dtype)
     return y, (x, y, scale, mean, spread)
 
 
@@ -55,13 +56,14 @@ def _gradients_of_norm(
     x, y, scale, mean, spread = kept
     if most is not None:
         change = jnp.where((y > 0) & (y < most), change, 0.0)
+    change = change.astype(jnp.promote_types(change.dtype, jnp.float32))
     straight, along = jnp.sum(change, (1, 2)), jnp.sum(change * x, (1, 2))
     along = spread * (along - mean * straight)
     slope = -spread * spread * _of_group(scale * along, groups, x.shape)
     moved = -spread * _of_group(scale * straight, groups, x.shape) - mean * slope
     wide = lambda of: of[:, None, None]  # noqa: E731
     of_x = change * wide(scale * spread) + x * wide(slope) + wide(moved)
-    return of_x, jnp.sum(along, 0), jnp.sum(straight, 0)
+    return of_x.astype(x.dtype), jnp.sum(along, 0).astype(scale.dtype), jnp.sum(straight, 0).astype(scale.dtype)
 
 
 group_norm.defvjp(_normalised, _gradients_of_norm)

@@ -2,5 +2,5 @@
 
 The data pass the modules in this order: `configurations` groups the runs, `comparison` makes the table's numbers, `curves` and
 `run_pictures` what figures draw, `report_data` all of these together; `tables`, `page` (with `page_data`) and `figures` (with
-`figure_panels`) render them, `write` writes the files. `replication` compares with published numbers.
+`figure_panels`) render them, `write` writes the files.
 """

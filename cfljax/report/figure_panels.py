@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from cfljax.report.group_pictures import GroupsOverRounds
 from cfljax.report.mixture_pictures import Mixture
 from cfljax.report.report_data import ReportData
-from cfljax.report.run_pictures import Assignment, Confusion, Matrix, RunPictures, Scatter
+from cfljax.report.run_pictures import Confusion, OverRounds, RunPictures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Panel = TypeVar("Panel", Confusion, Matrix, Assignment, GroupsOverRounds, Mixture, Scatter)
+Panel = TypeVar("Panel", Confusion, OverRounds, Mixture)
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c4629b", "#dd9500", "#3fa7e0", "#882255", "#555c6b")
 NONE = "#c9ced8"
-MARKS = "os^Dvx"
 ACROSS = 4
 """The most panels beside each other."""
 MOST_PANELS = 12
@@ -78,7 +76,7 @@ def _grid(
     return figure
 
 
-def _assignment(axes: Axes, p: Assignment | GroupsOverRounds) -> None:
+def _over_rounds(axes: Axes, p: OverRounds) -> None:
     """Clusters or true groups over rounds, a row per client, with true groups as a strip."""
     _striped(axes, p, p.rounds, "round")
 
@@ -88,7 +86,7 @@ def _mixture(axes: Axes, p: Mixture) -> None:
     _striped(axes, p, p.at, p.xlabel)
 
 
-def _striped(axes: Axes, p: Assignment | GroupsOverRounds | Mixture, at_columns: np.ndarray, label: str) -> None:
+def _striped(axes: Axes, p: OverRounds | Mixture, at_columns: np.ndarray, label: str) -> None:
     """A grid of colours, with the true groups as a strip at its left, and white lines between them."""
     rows, columns = p.colours.shape
     axes.imshow(_coloured(p.colours), aspect="auto", extent=(-0.5, columns - 0.5, rows, 0))
@@ -117,32 +115,10 @@ def _confusion(axes: Axes, p: Confusion) -> None:
                 axes.text(g, k, str(count), ha="center", va="center", fontsize=7, color="white" if count > half else "black")
 
 
-def _similarity(axes: Axes, p: Matrix) -> None:
-    """Matrices between clients, in the order of the clusters."""
-    low, high = p.range
-    image = axes.imshow(p.values, vmin=low, vmax=high if high > low else low + 1, cmap="viridis")
-    axes.figure.colorbar(image, ax=axes, shrink=0.8)
-    for edge in np.flatnonzero(np.diff(p.colours)):
-        axes.axhline(edge + 0.5, color="white", linewidth=0.5)
-        axes.axvline(edge + 0.5, color="white", linewidth=0.5)
-    axes.set(xticks=[], yticks=[])
-
-
-def _embedding(axes: Axes, p: Scatter) -> None:
-    """Clients as points: colour by true group, shape by cluster."""
-    for colour in np.unique(p.colours):
-        here = p.colours == colour
-        mark, shades = MARKS[max(int(colour), 0) % len(MARKS)], _coloured(p.groups[here])
-        x, y = p.points[here].T
-        axes.scatter(x, y, c=shades, marker=mark, s=14, linewidths=0.8, alpha=0.8)
-
-
 PANELS: dict[str, Callable[[ReportData], Figure | None]] = {
-    "assignment": lambda data: _grid(data, lambda d: [d.assignment], _assignment, (1.8, 1.9)),
-    "groups": lambda data: _grid(data, lambda d: [d.groups], _assignment, (1.8, 1.9)),
+    "assignment": lambda data: _grid(data, lambda d: [d.assignment], _over_rounds, (1.8, 1.9)),
+    "groups": lambda data: _grid(data, lambda d: [d.groups], _over_rounds, (1.8, 1.9)),
     "mixture": lambda data: _grid(data, lambda d: d.mixtures, _mixture, (2.4, 1.9)),
     "confusion": lambda data: _grid(data, lambda d: [d.confusion], _confusion, (1.8, 1.8)),
-    "similarity": lambda data: _grid(data, lambda d: d.matrices, _similarity, (2.1, 1.9)),
-    "embedding": lambda data: _grid(data, lambda d: d.scatters, _embedding, (2.4, 2.2)),
 }
 """Figure name -> the function that draws it, or returns None where there is nothing to draw."""

@@ -267,7 +267,6 @@ FIGURES: dict[str, Draw] = {
     "waited": _waited,
     "seconds": lambda data: _lines(data, _seconds, "seconds without compiling", "accuracy, %", True, ends=True),
     "clusters": _over_rounds(lambda each: each.clusters, "clusters"),
-    "threshold": _over_rounds(lambda each: each.diagnostics.get("epsilon", each.diagnostics.get("threshold")), "threshold"),
     **PANELS,
     "time": _time,
     "critical_difference": _critical_difference,

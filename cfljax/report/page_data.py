@@ -14,7 +14,7 @@ from cfljax.report.comparison import COLUMNS
 from cfljax.report.configurations import Configuration
 from cfljax.report.curves import MOST_SEEDS, Band, Curves
 from cfljax.report.report_data import ReportData
-from cfljax.report.run_pictures import Matrix, RunPictures
+from cfljax.report.run_pictures import RunPictures
 from cfljax.results.statistics import mean_and_deviation
 
 COLOURS, DASHES = 8, 4
@@ -107,14 +107,6 @@ def page_data(data: ReportData) -> dict[str, object]:
             {"table": p.table.tolist(), "clusters": p.clusters, "groups": p.groups, "colours": p.colours.tolist(), **who}
             for who, p in _pictures(data, lambda d: [d.confusion])
         ],
-        "matrices": [{**_matrix(p), **who} for who, p in _pictures(data, lambda d: d.matrices)],
-        "scatters": [
-            {
-                "name": p.name, "x": _numbers(p.points[:, 0]), "y": _numbers(p.points[:, 1]),
-                "colours": _codes(p.colours), "groups": _codes(p.groups), **who,
-            }
-            for who, p in _pictures(data, lambda d: d.scatters)
-        ],
     }  # fmt: skip
 
 
@@ -163,22 +155,6 @@ def timing(configuration: Configuration, part: str) -> float | None:
     """The mean seconds that a run spent on one of PARTS."""
     values = [float(unit.record["timings"].get(part) or 0) for unit in configuration.units if unit.status != "failed"]
     return number(mean_and_deviation(values)[0])
-
-
-def _matrix(p: Matrix) -> dict[str, object]:
-    codes, (low, high) = quantised(p), p.range
-    return {
-        "name": p.name, "cells": _base64(codes), "low": number(low), "high": number(high), "colours": _codes(p.colours),
-        "about": _of(len(p.values), p.clients) or ("" if p.ordered else "in the order of drawing"), "ordered": p.ordered,
-    }  # fmt: skip
-
-
-def quantised(matrix: Matrix) -> np.ndarray:
-    """u8[n, n]: 0 … 254 for the values from the lowest to the highest of the matrix's range, 255 for what is not finite."""
-    low, high = matrix.range
-    share = (matrix.values.astype(np.float64) - low) / (high - low or 1.0)
-    codes = np.where(np.isfinite(share), np.clip(np.nan_to_num(share), 0, 1) * 254, 255)
-    return codes.round().astype(np.uint8)
 
 
 def _codes(colours: np.ndarray) -> str:

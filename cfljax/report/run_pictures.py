@@ -1,4 +1,4 @@
-"""Enters: a configuration. Leaves: pictures of its first run: clusters of clients, their mixtures, matrices and embeddings."""
+"""Enters: a configuration. Leaves: pictures of its first run: its clusters and true groups over rounds, and mixtures of models."""
 
 from __future__ import annotations
 
@@ -9,63 +9,23 @@ import numpy as np
 
 from cfljax.report.configurations import Configuration
 from cfljax.report.curves import drawn_units, read, spaced
-from cfljax.report.group_pictures import MOST_CLIENTS, MOST_ROUNDS, GroupsOverRounds, groups_over_rounds
-from cfljax.report.mixture_pictures import Mixture, mixtures
+from cfljax.report.mixture_pictures import MOST_CLIENTS, MOST_ROUNDS, Mixture, mixtures
 
-MOST_SIDE = 150
-"""The most clients of a drawn matrix."""
-MOST_DOTS = 600
-"""The most points of a drawn embedding."""
 MOST_CLUSTERS = 24
 """The most rows and columns of a drawn confusion table; the last one sums up the rest."""
-MATRICES = ("similarity", "edc", "madc", "distances", "distance", "dissimilarity", "cosine", "relation")
-EMBEDDINGS = ("embedding", "points")
-CLIENT_LISTS = ("founders", "participants", "clients", "ids")
-"""Names of diagnostics that list the clients of a method's matrices and embeddings."""
 
 
-class Assignment(NamedTuple):
-    """Clusters over rounds; rows are clients in the order of their true groups."""
+class OverRounds(NamedTuple):
+    """The clusters, or the true groups, of clients over rounds; a row per client, ordered by true group."""
 
     rounds: np.ndarray
     """i64[E]."""
     colours: np.ndarray
     """i32[rows, E]: the number of a colour, −1 unassigned."""
     groups: np.ndarray
-    """i32[rows]: the true group, −1 unknown."""
+    """i32[rows]: the true group (of groups over rounds that at first), −1 unknown."""
     clients: int
     """The number of all clients, of which `rows` are drawn."""
-
-
-class Matrix(NamedTuple):
-    """A quantity between clients, in the order of their clusters."""
-
-    name: str
-    values: np.ndarray
-    """f32[n, n]."""
-    colours: np.ndarray
-    """i32[n]: colours of the clients' clusters, −1 unknown."""
-    ordered: bool
-    """Whether it is known which clients these are: then they are ordered by cluster."""
-    clients: int
-    """The number of all clients of the matrix, of which n are drawn."""
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """(lowest, highest) finite value beside the diagonal, which has the same value for all clients."""
-        beside = self.values[~np.eye(len(self.values), dtype=bool)]
-        finite = beside[np.isfinite(beside)].astype(np.float64)
-        return (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-
-
-class Scatter(NamedTuple):
-    """Clients as points."""
-
-    name: str
-    points: np.ndarray
-    """f64[n, 2]."""
-    colours: np.ndarray
-    groups: np.ndarray
 
 
 class Confusion(NamedTuple):
@@ -83,16 +43,14 @@ class RunPictures(NamedTuple):
     """The pictures of a run; None or empty where the run has nothing of the kind."""
 
     seed: int
-    assignment: Assignment | None
+    assignment: OverRounds | None
     trivial: str
     """Why there is no picture of the clusters; "" where there is one."""
     confusion: Confusion | None
-    matrices: list[Matrix]
-    scatters: list[Scatter]
     mixtures: Sequence[Mixture] = ()
     counted: str = ""
     """The number of clusters that was found, and the criterion of each number, in words; "" where the options gave it."""
-    groups: GroupsOverRounds | None = None
+    groups: OverRounds | None = None
 
 
 class Assigned(NamedTuple):
@@ -135,17 +93,14 @@ def _pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictu
     group = arrays.get("group")
     mixed = mixtures(diagnostics, rounds, group, _colours, labels if labels.size else None)
     if not labels.size:
-        return RunPictures(seed, None, "labels were not kept", None, *_between(diagnostics, len(rounds), None), mixed)
+        return RunPictures(seed, None, "labels were not kept", None, mixed)
     group = group if group is not None and group.shape == labels.shape[1:] else np.full(labels.shape[1], -1, np.int32)
     counted = _counted(diagnostics)
     assigned = Assigned(labels[-1], group, _colours(labels, group))
     trivial = _trivial(labels)
     assignment = None if trivial else _assignment(rounds, labels, group, assigned.colour)
     confusion = None if trivial else _confusion(assigned)
-    changing = groups_over_rounds(rounds, arrays.get("groups"))
-    return RunPictures(
-        seed, assignment, trivial, confusion, *_between(diagnostics, len(rounds), assigned), mixed, counted, changing
-    )
+    return RunPictures(seed, assignment, trivial, confusion, mixed, counted, _groups(rounds, arrays.get("groups")))
 
 
 def _counted(diagnostics: dict[str, np.ndarray]) -> str:
@@ -199,7 +154,7 @@ def _paint(labels: np.ndarray, colour: dict[int, int]) -> np.ndarray:
     return np.array([colour.get(int(k), -1) for k in known], np.int32)[at].reshape(labels.shape)
 
 
-def _assignment(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Assignment:
+def _assignment(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> OverRounds:
     if len(rounds) != len(labels):  # only the last labels were kept
         rounds = rounds[-1:] if len(rounds) else np.zeros(1, np.int64)
         labels = labels[-1:]
@@ -207,7 +162,17 @@ def _assignment(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colou
     order = np.lexsort((np.arange(len(group)), labels[-1], unknown))
     rows = order[spaced(len(order), MOST_CLIENTS)]
     columns = spaced(len(rounds), MOST_ROUNDS)
-    return Assignment(rounds[columns], _paint(labels[np.ix_(columns, rows)], colour).T, group[rows], len(group))
+    return OverRounds(rounds[columns], _paint(labels[np.ix_(columns, rows)], colour).T, group[rows], len(group))
+
+
+def _groups(rounds: np.ndarray, groups: np.ndarray | None) -> OverRounds | None:
+    """The true groups i[E, C] at evaluations after `rounds` i64[E], clients by first group, then by the next ones; None if
+    nobody changes."""
+    if groups is None or groups.ndim != 2 or len(groups) != len(rounds) or (groups == groups[:1]).all():
+        return None
+    order = np.lexsort(groups[::-1])
+    rows, columns = order[spaced(len(order), MOST_CLIENTS)], spaced(len(rounds), MOST_ROUNDS)
+    return OverRounds(rounds[columns], groups[np.ix_(columns, rows)].T.astype(np.int32), groups[0, rows], len(order))
 
 
 def _confusion(assigned: Assigned) -> Confusion | None:
@@ -231,70 +196,3 @@ def _summed_up(table: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[st
     rest = table[MOST_CLUSTERS - 1 :].sum(axis=0, keepdims=True)
     kept = names[: MOST_CLUSTERS - 1]
     return np.concatenate([table[: MOST_CLUSTERS - 1], rest]), [*kept, f"{len(names) - len(kept)} more"]
-
-
-def _between(diagnostics: dict[str, np.ndarray], evaluations: int, assigned: Assigned | None) -> tuple[list[Matrix], list[Scatter]]:
-    """The matrices and embeddings among a method's diagnostics; `assigned` is None if labels were not kept."""
-    matrices, scatters = [], []
-    for name, values in diagnostics.items():
-        if values.dtype.kind != "f" or not values.size or name.startswith("mixture"):
-            continue
-        if is_matrix(name, values, evaluations):
-            square = (values if values.ndim == 2 else values[-1]).astype(np.float64)
-            matrices.append(_matrix(name, square, *_marks(diagnostics, len(square), assigned)))
-        elif values.ndim == 2 and any(word in name for word in EMBEDDINGS):
-            _, painted, groups = _marks(diagnostics, len(values), assigned)
-            keep = spaced(len(values), MOST_DOTS)
-            scatters.append(Scatter(name, plane(values.astype(np.float64))[keep], painted[keep], groups[keep]))
-    return matrices, scatters
-
-
-def is_matrix(name: str, values: np.ndarray, evaluations: int) -> bool:
-    """Whether a diagnostic holds a number for each pair of clients: it is square, and has a known name or is symmetric. (Numbers
-    per evaluation and cluster are square, too, if both are equally many.) Of several matrices [times, n, n] the last is drawn."""
-    square = values.shape[-2:] if values.ndim in (2, 3) else (0, 1)
-    if square[0] != square[1] or square[0] < 2:
-        return False
-    if name in MATRICES or values.ndim == 3:
-        return True
-    return len(values) != evaluations or np.allclose(values, values.T, rtol=1e-4, atol=1e-5, equal_nan=True)
-
-
-def _marks(
-    diagnostics: dict[str, np.ndarray], n: int, assigned: Assigned | None
-) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
-    """The n clients of a matrix or embedding: i64[n] their positions on the client axis (None if they are not known), i32[n] the
-    colours of their clusters, and i32[n] their true groups (−1 if they are not known)."""
-    who = None if assigned is None else _clients(diagnostics, n, len(assigned.final))
-    if assigned is None or who is None:
-        return None, np.full(n, -1, np.int32), np.full(n, -1, np.int32)
-    return who, _paint(assigned.final[who], assigned.colour), assigned.group[who].astype(np.int32)
-
-
-def _clients(diagnostics: dict[str, np.ndarray], n: int, total: int) -> np.ndarray | None:
-    """The positions that a diagnostic lists for n of all clients; without such a list they are known only if n is `total`."""
-    for name in CLIENT_LISTS:
-        values = diagnostics.get(name)
-        if values is not None and values.shape == (n,) and values.dtype.kind in "iu" and values.size:
-            return values if values.min() >= 0 and values.max() < total else None
-    return np.arange(n) if n == total else None
-
-
-def _matrix(name: str, values: np.ndarray, who: np.ndarray | None, painted: np.ndarray, groups: np.ndarray) -> Matrix:
-    order = np.arange(len(values)) if who is None else np.lexsort((who, groups, painted))
-    keep = order[spaced(len(order), MOST_SIDE)]
-    return Matrix(name, values[np.ix_(keep, keep)].astype(np.float32), painted[keep], who is not None, len(values))
-
-
-def plane(values: np.ndarray) -> np.ndarray:
-    """f64[n, 2]: the points to draw for an embedding of two columns, of one (beside the client's number), or of more (PCA)."""
-    values = np.where(np.isfinite(values), values, 0.0)
-    if values.shape[1] == 1:
-        return np.column_stack([values[:, 0], np.arange(len(values))])
-    if values.shape[1] == 2:
-        return values
-    centred = values - values.mean(axis=0)
-    left, size, right = np.linalg.svd(centred, full_matrices=False)
-    signs = [1.0 if row[np.argmax(np.abs(row))] >= 0 else -1.0 for row in right[:2]]
-    points = left[:, :2] * size[:2] * signs
-    return points if points.shape[1] == 2 else np.column_stack([points, np.zeros(len(values))])

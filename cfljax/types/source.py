@@ -57,3 +57,5 @@ class Parts:
     """f32[V] the number that the view adds, see `gain`."""
     source: Source | None = None
     """The data set of the rows, if the partition has made a new one (by copying or drawing samples); None: the given one."""
+    origin: np.ndarray | None = None
+    """i64[n]: of which original sample each training sample of `source` is a copy; None: of none."""

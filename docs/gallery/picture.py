@@ -28,7 +28,7 @@ def draw(folder, out):
         for axes, (name, picture) in zip(panels, [each for each in shown if each[0] != "fedgroup"], strict=False):
             axes.set_title(f"{name}: clients in clusters")
             axes.grid(False)
-            figure_panels._assignment(axes, picture)
+            figure_panels._over_rounds(axes, picture)
         figure.savefig(out, dpi=130, metadata={"Software": None})
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from benchmarks import accelerator
+from benchmarks import accelerator, accelerator_pieces
 
 
 @pytest.fixture
@@ -66,6 +66,10 @@ def test_unknown_pieces_and_tables(device, capsys):
     device.start("--only", "wide-W1")
     assert accelerator.main(["--show", str(device.file)]) == 0
     assert "| H9 | wide-W1 | 1 | 2 | 2 | 50 % |" in capsys.readouterr().out
+
+
+def test_each_piece_has_a_function():
+    assert set(accelerator.PIECES.values()) <= set(dir(accelerator_pieces))
 
 
 def test_the_process_that_starts_the_pieces_has_no_jax():

@@ -1,8 +1,6 @@
 """The benchmarks that look at cfljax alone."""
 
-import numpy as np
-
-from benchmarks import shapes, table3
+from benchmarks import table3
 from benchmarks.inside import time_rounds
 from benchmarks.setup_peers import PEERS, peers_of
 from benchmarks.workloads import WORKLOADS
@@ -15,7 +13,7 @@ def test_every_round_but_the_first_and_the_last_is_timed():
 
 
 def test_every_spec_is_valid():
-    for workload in (*WORKLOADS.values(), *(one for _, one in shapes.cases())):
+    for workload in WORKLOADS.values():
         assert len(read_spec(workload.spec(3)).runs()) == 1
 
 
@@ -23,18 +21,6 @@ def test_the_row_of_table_3_has_its_ten_methods_alone(tmp_path):
     spec = read_spec(table3.row_of_the_table(tmp_path), ["seeds=[0]", "train.rounds=2"])
     labels = [run.label for run in spec.runs()]
     assert len(labels) == len(set(labels)) == table3.METHODS and {run.train.rounds for run in spec.runs()} == {2}
-
-
-def test_power_law_sizes_have_the_total_of_equal_ones():
-    sizes = shapes.power_law(1000, 60_000)
-    assert sizes.sum() == 60_000 and sizes.min() >= 1
-    assert sizes.max() > 50 * np.median(sizes)
-
-
-def test_verdicts_name_the_ratio():
-    measured = (("equal", 1.0), ("power", 1.5))
-    rows = [{"workload": f"mclr-10-{law}", "median_s": s, "about": {"seconds_per_step": s}} for law, s in measured]
-    assert shapes.verdicts(rows)[0] == "mclr-10: power law 1.50 times equal sizes: DOES NOT HOLD"
 
 
 def test_peers_are_pinned_and_named():

@@ -20,7 +20,6 @@ from cfljax.registry.options import option
 from cfljax.report.configurations import collect
 from cfljax.types import Parts
 from tests.data.test_files import idx_folder
-from tests.data.test_tweets import glove, tweets
 from tests.launch.processes import in_turn
 
 SMALL = {"model": "mclr", "train": {"rounds": 1, "lr": 0.5}, "method": "fedavg"}
@@ -79,7 +78,6 @@ KINDS = {
     "cifar100": lambda folder: cifar(folder / "cifar100").parent,
     "imported": lambda folder: mapped.write(npz.read("a", write(folder / "a.npz")), folder / "imported", [], "a") or folder,
     "toy": lambda folder: tfds(folder / "toy").parent,
-    "sent140": lambda folder: folder.mkdir(exist_ok=True) or tweets(folder) or folder,
 }
 UNREAD = {"a.npz", "cfljax.json"}
 """What `imported` was made from, and its manifest."""
@@ -120,18 +118,6 @@ def test_two_files_with_the_same_data_are_one_run_and_others_are_not(tmp_path):
     paths = [str(tmp_path / f"{name}.npz") for name in "abc"]
     spec = read_spec(SMALL | {"data": {"name": "mine", "clients": 2, "path": paths}})
     assert len(spec.runs()) == 3 and [run.data.path for run in spec.units()] == [paths[0], paths[2]]
-
-
-def test_word_vectors_count_by_their_contents(tmp_path):
-    tweets(tmp_path)
-    one = glove(tmp_path / "one.txt", ["good 1 2 3 4"])
-    shutil.copy(one, tmp_path / "two.txt")
-    first = id_of("sent140", tmp_path, glove=one)
-    assert id_of("sent140", tmp_path, glove=str(tmp_path / "two.txt")) == first != id_of("sent140", tmp_path)
-    glove(tmp_path / "one.txt", ["good 1 2 3 5"])
-    assert id_of("sent140", tmp_path, glove=one) != first
-    with pytest.raises(DataError, match=r"three\.txt: cannot be read"):
-        id_of("sent140", tmp_path, glove=str(tmp_path / "three.txt"))
 
 
 def test_runs_that_draw_their_data_from_their_own_seed_read_files_too(tmp_path):
@@ -389,8 +375,8 @@ def test_runs_on_files_are_not_those_of_versions_that_did_not_sum_them():
     def changes(name, partition="iid"):
         return changes_of(runs("digits")[0].resolved() | {"data": {"name": name, "partition": partition}})
 
-    names = ("digits", "blobs", "synthetic", "mnist", "sent140", "mine")
-    assert [name for name in names if "contents of data" in changes(name)] == ["mnist", "sent140", "mine"]
+    names = ("digits", "blobs", "synthetic", "mnist", "mine")
+    assert [name for name in names if "contents of data" in changes(name)] == ["mnist", "mine"]
     assert "contents of data" in changes("digits", "my_own")
 
 

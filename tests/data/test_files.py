@@ -229,7 +229,7 @@ BAD_LEAF = {
     "word label": ({"users": ["a"], "user_data": {"a": {"x": [[1]], "y": ["cat"]}}}, "labels must be integers"),
     "negative": ({"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [-1]}}}, "y_train has the label -1"),
     "list": ([1, 2], "must be LEAF's"),
-    "text": ({"users": ["a"], "user_data": {"a": {"x": [["hello"]], "y": [0]}}}, 'or load tweets as data.name = "sent140"'),
+    "text": ({"users": ["a"], "user_data": {"a": {"x": [["hello"]], "y": [0]}}}, "holds text; import it with"),
 }
 
 

@@ -123,7 +123,7 @@ def test_the_readme_is_short_and_its_code_runs(capsys):
 def test_the_gallery_has_a_command_under_each_small_picture():
     text = (DOCS / "gallery.md").read_text()
     shown = re.findall(r"\]\((gallery/\w+\.png)\)", text)
-    assert len(shown) == 8 == text.count("`cfljax report results/")
+    assert len(shown) == 6 == text.count("`cfljax report results/")
     assert [name for name in shown if (DOCS / name).stat().st_size > 60_000] == []
     for spec in re.findall(r"docs/gallery/\w+\.toml", text):
         assert read_spec(ROOT / spec).runs()

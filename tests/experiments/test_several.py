@@ -62,7 +62,7 @@ def test_methods_learn_several_labels(folder, method):
 
 @pytest.mark.parametrize(
     "name",
-    ["shards", "classes", "dirichlet", "pachinko", "label_swap", "label_permutation", "fedprox", "overlap", "imbalance"],
+    ["shards", "classes", "dirichlet", "pachinko", "label_swap", "label_permutation", "fedprox"],
 )
 def test_partitions_by_label_refuse_several(name):
     y = np.eye(10, dtype=np.int32)

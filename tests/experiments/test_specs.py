@@ -8,11 +8,11 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.methods import METHODS
-from cfljax.report.board_page import board
-from cfljax.report.replication.measured import fits
-from cfljax.report.replication.pages import replication_pages
-from cfljax.report.replication.published import read_published
 from cfljax.store import OlderWarning
+from experiments.replication.board_page import board
+from experiments.replication.measured import fits
+from experiments.replication.pages import replication_pages
+from experiments.replication.published import read_published
 from tests.often import rarely
 
 ROOT = Path(__file__).parents[2]

@@ -9,9 +9,10 @@ import cfljax
 from cfljax.config import read_spec
 from cfljax.devices.machine import this_machine
 from cfljax.engine.simulate import simulate
-from cfljax.errors import SpecError
+from cfljax.errors import DataError, SpecError
 from cfljax.experiment.assemble import host_federation
 from cfljax.experiment.batching import batches
+from cfljax.federation import PARTITIONS
 from cfljax.federation.validation import hold_out
 from cfljax.launch.batch import assembled
 from tests.often import every
@@ -30,17 +31,60 @@ def rows_of(split, client):
     return np.asarray(split.rows)[start : start + count].tolist()
 
 
+def apart(sizes):
+    """Rows of clients that hold no sample twice."""
+    return np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+
+
 def test_a_share_is_set_aside_at_least_one_of_three_and_never_all():
     sizes = [0, 1, 2, 3, 9, 10, 100]
+    rows = apart(sizes)
     for share in (0.01, 0.3, 0.99):
-        train, valid = hold_out([np.arange(n) for n in sizes], share, 5)
-        for n, kept, held in zip(sizes, train, valid, strict=True):
-            assert sorted([*kept, *held]) == list(range(n)) and kept.tolist() == sorted(kept)
+        train, valid = hold_out(rows, share, 5)
+        for own, kept, held in zip(rows, train, valid, strict=True):
+            n = len(own)
+            assert sorted([*kept, *held]) == own.tolist() and kept.tolist() == sorted(kept)
             assert len(held) == (0 if n < 3 else min(max(1, round(share * n)), n - 1))
-    again = hold_out([np.arange(n) for n in sizes], 0.3, 5)[1]
-    other = hold_out([np.arange(n) for n in sizes], 0.3, 6)[1]
-    assert [each.tolist() for each in again[3:6]] == [[2], [0, 5, 8], [3, 7, 8]]  # as in earlier versions
-    assert again[6].tolist() == hold_out([np.arange(100)] * 7, 0.3, 5)[1][6].tolist() != other[6].tolist()
+    again = hold_out(rows, 0.3, 5)[1]
+    other = hold_out(rows, 0.3, 6)[1]
+    assert [(each - own[0]).tolist() for each, own in zip(again[3:6], rows[3:6], strict=True)] == [[2], [0, 5, 8], [3, 7, 8]]
+    assert again[6].tolist() != other[6].tolist()
+
+
+def test_samples_of_several_clients_are_held_out_for_all_of_them_or_for_none():
+    rng = np.random.default_rng(0)
+    rows = [part for _ in range(4) for part in np.split(rng.permutation(240), [2, 5, 60, 150])]  # four groups of five clients
+    train, valid = hold_out(rows, 0.25, 1)
+    held = np.unique(np.concatenate(valid))
+    assert not np.isin(np.concatenate(train), held).any()
+    sizes = np.array([len(each) for each in rows])
+    found = np.array([len(each) for each in valid])
+    assert (found[sizes < 3] == 0).all() and (found[sizes >= 3] > 0).all() and (found < np.maximum(sizes, 1)).all()
+    assert 0.2 < found.sum() / sizes.sum() <= 0.25
+    with pytest.raises(SpecError, match="no client has 3 training samples"):
+        hold_out(apart([2, 1, 2]), 0.5, 0)
+
+
+SMALL = {"digits": {"name": "digits", "clients": 12, "validation": 0.2}, "new": {"share": 0.25, "shots": 3}}
+
+
+@pytest.mark.parametrize("more", [{}, {"new_clients": SMALL["new"]}], ids=["all", "newcomers"])
+@pytest.mark.parametrize("partition", sorted(PARTITIONS))
+def test_nobody_trains_on_a_sample_that_is_validation_for_anybody(partition, more):
+    options = {"corrupted": {"groups": 3, "kinds": ["none"] * 3}, "rotated": {"samples_per_client": 40}}
+    try:
+        (run,) = read_spec(spec_of(SMALL["digits"] | {"partition": partition} | options.get(partition, {}) | more)).runs()
+        federation = host_federation(run)
+    except (SpecError, DataError):
+        pytest.skip("digits cannot be divided so")
+    content = federation.pool.x.reshape(len(federation.pool.x), -1)
+    seen = lambda split: {content[row].tobytes() for c in range(federation.clients) for row in rows_of(split, c)}  # noqa: E731
+    valid = seen(federation.valid)
+    assert len(valid) > 50 and not valid & seen(federation.train)
+
+
+def spec_of(data):
+    return {"data": data, "model": "mclr", "train": TRAIN, "method": ["fedavg"], "seeds": [0]}
 
 
 @pytest.mark.parametrize("partition", ["iid", "dirichlet", "shards", "quantity", "label_swap"])

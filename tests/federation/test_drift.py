@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_is_refused_with_its_line(tmp_path, text, why):
             {"name": "digits", "partition": "dirichlet"},
             r'data.drift.what = "group": partition "dirichlet" has no groups',
         ),
-        ({"at": [3]}, {"name": "digits", "partition": "overlap"}, r'data.drift.what = "group": partition "overlap" has no groups'),
+        ({"at": [3]}, {"name": "digits", "partition": "shards"}, r'data.drift.what = "group": partition "shards" has no groups'),
         ({"at": [3]}, ROTATED | {"groups": 1}, r'data.drift.what = "group": partition "rotated" has no groups'),
         ({"at": [3], "what": "rotation"}, ROTATED, r'data.drift.what = "rotation": partition "rotated" turns the images already'),
     ],

@@ -124,13 +124,6 @@ def test_clients_without_training_or_test_samples_are_clients():
     assert nothing.test.count.tolist() == [0, 0] and nothing.test.longest == 1 and len(nothing.test.rows) == 1
 
 
-def test_a_partition_with_samples_of_its_own_brings_its_pool():
-    source = fake(9000, 1000, classes=62, shape=(2, 2))
-    made = parts("femnist_fedgroup", source, clients=20)
-    federation = pack(made, source)
-    assert federation.classes == 26 and len(federation.pool.y) == len(made.source.y_train) < 2000
-
-
 def test_rows_beyond_the_source_are_refused():
     with pytest.raises(DataError, match="row 1500 of 1500"):
         pack(Parts([np.array([1500])], [np.array([0])], np.zeros(1)), fake())

@@ -35,11 +35,6 @@ CASES = [
     ("corrupted", {"clients": 20}),
     ("corrupted", {"clients": 20, "groups": 2, "kinds": ["none", "jpeg"], "copies": False, "test": "global"}),
     ("fedprox", {"clients": 50}),
-    ("femnist_fedgroup", {"clients": 20, "leak": True}),
-    ("femnist_fedgroup", {"clients": 20}),
-    ("overlap", {"clients": 40}),
-    ("imbalance", {"clients": 20, "most": 20}),
-    ("imbalance", {"clients": 20, "most": 20, "classes_per_client": 2, "test": "own"}),
     ("domains", {}),
     ("domains", {"clients": 11, "samples_per_client": 40}),
     ("user", {}),
@@ -50,8 +45,6 @@ each_case = pytest.mark.parametrize(("name", "options"), CASES, ids=NAMES)
 
 
 def source_for(name):
-    if name == "femnist_fedgroup":
-        return fake(9000, 1000, classes=62, shape=(2, 2))
     source = with_users(fake(2400, 600, seed=3))
     return source._replace(coarse=np.arange(10, dtype=np.int32) % 3) if name == "pachinko" else source
 
@@ -106,14 +99,13 @@ def test_no_sample_is_held_twice_in_a_view_and_none_both_trains_and_tests(name, 
     made = parts(name, source, **options)
     view = views(made)
     assert len(np.concatenate(made.train)) > 0
-    if name != "femnist_fedgroup":  # its clients share images where there are too few
-        for v in np.unique(view):
-            held = np.concatenate([rows for rows, of in zip(made.train, view, strict=True) if of == v])
-            assert len(np.unique(held)) == len(held)
+    for v in np.unique(view):
+        held = np.concatenate([rows for rows, of in zip(made.train, view, strict=True) if of == v])
+        assert len(np.unique(held)) == len(held)
     for rows in made.train:
         assert len(np.unique(rows)) == len(rows)
     both = np.intersect1d(np.concatenate(made.train), np.concatenate(rows_tested(made)))
-    assert (len(both) > 0) == (name == "femnist_fedgroup" and options.get("leak", False))
+    assert not len(both)
 
 
 @each_case
@@ -132,7 +124,7 @@ def test_the_own_test_part_has_the_class_mix_of_the_training_part(name, options)
     overall = source_mix(source)
     if np.abs(shares - overall).sum(1).mean() > 0.6:  # clients that differ: a test part cut from all classes would show
         assert apart.mean() < 0.6 * np.abs(shares - overall).sum(1).mean()
-    if name in ("classes", "dirichlet", "overlap", "imbalance"):  # the others are draws, or shards, whose edges need not agree
+    if name in ("classes", "dirichlet"):  # the others are draws, or shards, whose edges need not agree
         assert not np.any((test[both] > 0) & (train[both] == 0))
 
 

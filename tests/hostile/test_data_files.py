@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cfljax import data
-from cfljax.data import leaf, npz, tweets
+from cfljax.data import leaf, npz
 from tests.hostile.bounds import refused
 
 
@@ -62,19 +62,6 @@ def test_a_tar_header_that_claims_gigabytes_takes_no_memory(tmp_path):
             file.write(bytes(1 << 20))
     message = refused(lambda: data.load("cifar10", {"checksums": False}, path=str(tmp_path)), memory=200 << 20)
     assert "cifar-10-binary.tar.gz" in message and "not read" in message
-
-
-def test_a_word_list_without_line_ends_and_one_that_unfolds_without_end(tmp_path):
-    with gzip.open(tmp_path / "flat.txt.gz", "wb", 1) as file:
-        for _ in range(200):
-            file.write(b"x" * (1 << 20))
-    assert "line 1 is not a word" in refused(lambda: tweets.glove(tmp_path / "flat.txt.gz", ["a"], 3), memory=8 << 20)
-    with gzip.open(tmp_path / "endless.txt.gz", "wb", 1) as file:
-        file.write(b"a 1 2 3\n")
-        for _ in range(70):
-            file.write((b"b" * 400 + b" 1 2 3\n") * 2600)
-    message = refused(lambda: tweets.glove(tmp_path / "endless.txt.gz", ["a"], 3), memory=8 << 20, seconds=8)
-    assert "endless.txt.gz" in message and "not read" in message
 
 
 def leaf_file(folder, text):

@@ -1,9 +1,7 @@
 """What tests of the command `import` share."""
 
-import json
-
 import numpy as np
-import pyarrow as arrow
+import pytest
 from PIL import Image
 
 from cfljax.commands import cli
@@ -46,11 +44,10 @@ def table(file, n=60, **columns):
 
 
 def saved(folder, columns, classes=()):
-    """A data set as `save_to_disk` of `datasets` 4 writes it. `columns`: name -> list; `classes`: the names of the labels."""
-    folder.mkdir(parents=True)
-    made = arrow.table(columns)
-    with arrow.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as file, arrow.ipc.new_stream(file, made.schema) as out:
-        out.write_table(made)
-    features = {"label": {"names": list(classes), "_type": "ClassLabel"}} if classes else {}
-    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+    """A data set as `save_to_disk` of `datasets` writes it. `columns`: name -> list; `classes`: the names of the labels."""
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    made = datasets.Dataset.from_dict(columns)
+    if classes:
+        made = made.cast_column("label", datasets.ClassLabel(names=list(classes)))
+    made.save_to_disk(folder)

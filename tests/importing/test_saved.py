@@ -77,9 +77,9 @@ def test_texts_of_partitions(home):
 @pytest.mark.parametrize(
     ("second", "classes", "words"),
     [
-        ({"x": [], "label": []}, (), "partition_1: has no samples"),
-        (rows(1), ("yes", "no"), "partition_1: names other classes than "),
-        ({"z": [[1.0]], "label": [0]}, (), "give all clients the same columns"),
+        ({"x": [], "label": []}, (), "odd"),
+        (rows(1), ("yes", "no"), "1 has other columns, types or classes than 0"),
+        ({"z": [[1.0]], "label": [0]}, (), "give all clients the same"),
     ],
 )
 def test_partitions_that_do_not_fit_together_are_one_line(home, capsys, second, classes, words):

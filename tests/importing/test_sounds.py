@@ -104,7 +104,7 @@ def test_a_test_folder_and_words_that_are_dropped(home):
         (["--user-in-name", "speaker_*"], "must have {user} once"),
         (["--user-in-name", "{user}-*"], 'ann_0.wav: its name does not have the form of --user-in-name "{user}-*"'),
         (["--user-in-name", "{user}_*", "--by-user"], "leave one of the two out"),
-        (["--by-user"], "has no WAV files in folders by label (SPEAKER/WORD/x.wav)"),
+        (["--by-user"], "has no WAV files in folders by class (USER/WORD/x.wav)"),
         (["--seconds", "0"], "--seconds 0: must be a number of seconds above 0"),
         (["--seconds", "nan"], "--seconds nan: must be a number of seconds above 0"),
         (["--log-mel", "-3"], "--log-mel -3: must be a number of bands"),
@@ -135,7 +135,7 @@ def test_files_that_do_not_fit_are_named(home, capsys):
     assert f"{other}: lasts 61 s" in refused(capsys, home / "s")
     other.unlink()
     (home / "s" / "a" / "1.wav").rename(home / "s" / "a" / "1.flac")
-    assert "1.flac is no WAV file" in refused(capsys, home / "s", "--kind", "sounds")
+    assert "1.flac is none: convert such files first" in refused(capsys, home / "s", "--kind", "sounds")
 
 
 def test_a_header_that_claims_too_much_takes_no_memory(home):

@@ -8,7 +8,7 @@ import pytest
 import cfljax
 from cfljax import data
 from cfljax.data import mapped, tokens
-from tests.importing.helpers import imported, refused
+from tests.importing.helpers import imported, refused, saved
 
 PLAYS = {
     "ROMEO": "but soft what light through yonder window breaks ",
@@ -145,16 +145,8 @@ def test_texts_without_classes_have_next_tokens(home):
 
 
 def test_a_saved_hugging_face_data_set_of_texts(home):
-    arrow = pytest.importorskip("pyarrow")
-    (home / "hf").mkdir()
-    made = arrow.table(
-        {"text": [f"no {i}" if i % 2 else f"yes {i}" for i in range(10)], "label": arrow.array([i % 2 for i in range(10)])}
-    )
-    with arrow.OSFile(str(home / "hf" / "data-00000-of-00001.arrow"), "wb") as file, arrow.ipc.new_stream(file, made.schema) as out:
-        out.write_table(made)
-    features = {"label": {"names": ["yes", "no"], "_type": "ClassLabel"}, "text": {"dtype": "string", "_type": "Value"}}
-    (home / "hf" / "dataset_info.json").write_text(json.dumps({"features": features}))
-    (home / "hf" / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+    texts = [f"no {i}" if i % 2 else f"yes {i}" for i in range(10)]
+    saved(home / "hf", {"text": texts, "label": [i % 2 for i in range(10)]}, ["yes", "no"])
     imported(home / "hf", "--text", "text", "--length", "3")
     source = data.load("hf")
     assert json.loads((home / "home/hf/cfljax.json").read_text())["class_names"] == ["yes", "no"]

@@ -1,19 +1,13 @@
-"""What a pass of a model keeps in memory, from its jaxpr: by hand for small functions, and beside XLA's figures for chips."""
-
-import json
-from pathlib import Path
+"""What a pass of a model keeps in memory, from its jaxpr: by hand for small functions."""
 
 import jax
 import jax.numpy as jnp
-import pytest
 
-from benchmarks.aot.foresee import foreseen
 from cfljax.config import read_spec
 from cfljax.experiment import assemble
 from cfljax.experiment.needs import in_tiles
 from cfljax.local import live
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 B, N = 16, 8
 X, W = jax.ShapeDtypeStruct((B, N), jnp.float32), jax.ShapeDtypeStruct((N, N), jnp.float32)
 ONE = 4 * B * N
@@ -98,36 +92,3 @@ def test_a_deeper_network_takes_more_for_a_step():
         steps.append(live.of_step(model, federation, 10))
         looks.append(live.of_look(model, federation, 10))
     assert steps[1] > 2 * steps[0] and all(look < step for look, step in zip(looks, steps, strict=True))
-
-
-SMALL = 10e6
-"""Bytes of programs that may be foreseen higher, as docs/accelerators.md says."""
-
-
-def kept(name):
-    rows = json.loads((RESULTS / name).read_text(encoding="utf-8"))["rows"]
-    return [row for row in rows if row["target"] in ("h200", "v5e") and "error" not in row]
-
-
-def within(row, folder):
-    found = foreseen(row, folder)
-    most = 1.5 if row["needed_bytes"] > SMALL else 1.85
-    told = (row["workload"], row["method"], row["target"], row["needed_bytes"], found)
-    assert 1 / 1.5 < found / row["needed_bytes"] < most, told
-    return found
-
-
-def test_what_xla_needs_for_a_transformer_is_foreseen(tmp_path):
-    rows = [row for row in kept("aot-specs.json") if row["workload"] == "transformer"]
-    assert {row["target"] for row in rows} == {"h200", "v5e"}
-    for row in rows:
-        assert within(row, tmp_path) == row["predicted_bytes"]  # else: python -m benchmarks.aot --foresee FILE
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["aot.json", "aot-specs.json"])
-def test_what_xla_needs_is_foreseen(name, tmp_path):
-    rows = kept(name)
-    assert len(rows) > 15
-    for row in rows:
-        within(row, tmp_path)

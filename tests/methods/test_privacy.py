@@ -199,3 +199,13 @@ def test_runs_with_noise_have_new_ids():
         assert run_of(method).changes == changes
     (clipped,) = read_spec({"data": "digits", "method": "fedavg", "train": {"privacy": {"clip": 1.0}}}).runs()
     assert clipped.changes == ()
+
+
+def test_a_deadline_tells_who_sends():
+    """With it few clients are in time, always the same, and a hidden draw from all of them must not be credited."""
+    found = []
+    for more in ({}, {"clock": {"step_ms": 1.0}}, {"clock": {"step_ms": 1.0, "deadline_s": 9.0}}):
+        run = run_of("fedavg", rounds=40, **more)
+        assert privacy.hides_draw(run, True) == ("deadline_s" not in more.get("clock", {}))
+        found.append(privacy.epsilon(run, crowd()))
+    assert found[0] == found[1] < found[2]

@@ -1,11 +1,17 @@
 """Networks in bfloat16: how far they are from float32."""
 
+import dataclasses
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import cfljax
 from cfljax import keys, models
+from cfljax.config import read_spec
+from cfljax.experiment.assemble import host_federation, model_of
+from cfljax.models.blocks import group_norm
 from cfljax.models.half import in_bfloat16
 from cfljax.types import Jobs
 from tests import toy
@@ -48,3 +54,30 @@ def test_a_spec_asks_for_it():
     half, whole = (cfljax.run("fedavg", precision=precision, **options) for precision in ("bfloat16", "highest"))
     close(*(run.params(0)["dense_0"]["kernel"] for run in (half, whole)), 1e-4, 2e-2)
     assert abs(half.history["accuracy"][-1] - whole.history["accuracy"][-1]) < 0.02
+
+
+def test_ids_of_tokens_are_not_rounded():
+    """bfloat16 has 407 of the numbers below 600."""
+    options = {"task": "class", "vocabulary": 600, "width": 16, "depth": 1, "heads": 2}
+    model = models.build("transformer", options, (4,), 2)
+    params = model.unravel(model.init(KEY))
+    outputs = in_bfloat16(model, tokens=True).forward(params, np.float32([[300, 7, 7, 7], [301, 7, 7, 7]]), None)
+    assert not np.array_equal(outputs[0], outputs[1])
+    data = {"name": "blobs", "samples": 60, "features": 5, "classes": 3, "partition": "iid", "clients": 3}
+    spec = {"data": data, "model": "mclr", "method": ["fedavg"], "train": {"precision": "bfloat16"}, "seeds": [0]}
+    (run,) = read_spec(spec).runs()
+    federation = host_federation(run)
+    ids = federation.pool._replace(x=np.full((60, 5), 301, np.int32))
+    x, signs = jnp.asarray([[301.0, 300.0, 301.0, 300.0, 0.0]]), jnp.asarray([1.0, -1.0, 1.0, -1.0, 0.0])
+    for pool, difference in ((federation.pool, 0.0), (ids, 2.0)):
+        model = model_of(run, dataclasses.replace(federation, pool=pool))
+        zeros = model.unravel(jnp.zeros(model.size))
+        params = jax.tree.map(lambda leaf: (leaf.T + (signs if leaf.ndim == 2 else 0)).T, zeros)
+        assert float(model.forward(params, x, None)[0, 0]) == difference
+
+
+def test_group_normalisation_is_that_of_float32():
+    x = 4 + 0.2 * np.random.default_rng(0).normal(size=(2, 8, 8, 4))
+    made = [group_norm(jnp.asarray(x, kind), jnp.ones(4, kind), jnp.zeros(4, kind), 2) for kind in (jnp.bfloat16, jnp.float32)]
+    assert 0.95 < float(jnp.std(made[0].astype(jnp.float32))) < 1.05
+    assert made[0].dtype == jnp.bfloat16

@@ -115,14 +115,7 @@ def everything(folder):
     """A folder in which there is something for every figure, and something went wrong, too."""
     store = sweep(folder)
     rng = np.random.default_rng(0)
-    points = rng.standard_normal((12, 3)).astype(np.float32)
-    matrix = np.corrcoef(points).astype(np.float32)
-    own = {
-        "epsilon": np.linspace(1, 0.5, 6, dtype=np.float32),
-        "similarity": matrix,
-        "embedding": points,
-        "p": np.ones((6, 4), np.float32),
-    }
+    own = {"epsilon": np.linspace(1, 0.5, 6, dtype=np.float32), "p": np.ones((6, 4), np.float32)}
     for seed in range(3):
         add(store, f"ccs-{seed}", seed, 0.7, method="ccs", label="<script>alert(1)</script> & CCS", own=own)
         newcomers = {f"accuracy_new_{steps}": 0.5 + 0.03 * steps for steps in (0, 1, 5)}

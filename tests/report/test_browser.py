@@ -3,7 +3,6 @@ import re
 import shutil
 import subprocess
 
-import numpy as np
 import pytest
 
 from cfljax.report import write
@@ -18,7 +17,7 @@ QUIET = (
 )
 FIGURES = (
     *("curves", "methods", "clients", "newcomers", "bytes", "seconds", "clusters"),
-    *("threshold", "assignment", "groups", "mixture", "confusion", "similarity", "embedding", "own", "time"),
+    *("assignment", "groups", "mixture", "confusion", "own", "time"),
 )
 
 
@@ -41,27 +40,15 @@ def test_every_figure_is_drawn_without_an_error(tmp_path):
     assert dom.count("data-config=") == 6 and "NaN" not in re.sub(r"<script.*?</script>", "", dom, flags=re.S)
 
 
-OWN = {"similarity": np.zeros((2, 2), np.float32), "embedding": np.ones((12, 1), np.float32)}
-
-
 @pytest.mark.parametrize("shape", ["nothing", "odd"])
 def test_pages_with_little_in_them_are_drawn_without_an_error(tmp_path, shape):
     store = Store(tmp_path / "a")
     if shape == "odd":
         synthetic.add(store, "nan", 0, nan=True)
-        synthetic.add(
-            store,
-            "one",
-            0,
-            evaluations=1,
-            method="one",
-            label="one",
-            own=OWN,
-        )
+        synthetic.add(store, "one", 0, evaluations=1, method="one", label="one")
     dom, said = opened(write.report(tmp_path / "a"), tmp_path / "profile", width=500)
     root = re.search(r"<html[^>]*>", dom)[0]
     assert 'data-ready="yes"' in root and "data-error" not in root and said == []
-    assert re.search(r'<figure id="fig-embedding".*?</figure>', dom, re.S)[0].count("<svg") == (shape == "odd")
 
 
 CLICKS = """

@@ -3,9 +3,10 @@
 import numpy as np
 
 from cfljax.report import figures
-from cfljax.report.group_pictures import MOST_CLIENTS, MOST_ROUNDS, groups_over_rounds
+from cfljax.report.mixture_pictures import MOST_CLIENTS, MOST_ROUNDS
 from cfljax.report.page_data import page_data
 from cfljax.report.report_data import read
+from cfljax.report.run_pictures import _groups
 from cfljax.store import Store
 from tests.report.synthetic import add
 
@@ -13,20 +14,20 @@ GROUPS = np.array([[0, 0, 1, 1], [0, 1, 1, 1], [1, 1, 1, 0]], np.int16)
 
 
 def test_rows_are_in_the_order_of_the_groups_that_clients_were_in():
-    picture = groups_over_rounds(np.arange(3), GROUPS[:, [3, 1, 0, 2]])
+    picture = _groups(np.arange(3), GROUPS[:, [3, 1, 0, 2]])
     assert picture.colours.tolist() == [[0, 0, 1], [0, 1, 1], [1, 1, 0], [1, 1, 1]]
     assert picture.groups.tolist() == [0, 0, 1, 1] and picture.clients == 4 and picture.rounds.tolist() == [0, 1, 2]
 
 
 def test_there_is_none_where_nobody_changes_or_rounds_are_unknown():
-    assert groups_over_rounds(np.arange(3), None) is None
-    assert groups_over_rounds(np.arange(3), np.tile(GROUPS[:1], (3, 1))) is None
-    assert groups_over_rounds(np.arange(4), GROUPS) is None
+    assert _groups(np.arange(3), None) is None
+    assert _groups(np.arange(3), np.tile(GROUPS[:1], (3, 1))) is None
+    assert _groups(np.arange(4), GROUPS) is None
 
 
 def test_of_many_clients_and_rounds_some_are_drawn():
     many = np.random.default_rng(0).integers(3, size=(300, 1000))
-    picture = groups_over_rounds(np.arange(300), many)
+    picture = _groups(np.arange(300), many)
     assert picture.colours.shape == (MOST_CLIENTS, MOST_ROUNDS) and picture.clients == 1000
 
 

@@ -31,7 +31,7 @@ def test_everything_is_in_the_page(tmp_path):
     synthetic.everything(tmp_path)
     text = made(tmp_path)
     data = data_of(text)
-    assert [len(data[key]) for key in ("configs", "matrices", "scatters")] == [6, 1, 1]
+    assert len(data["configs"]) == 6
     assert {p["config"] for p in data["pictures"]} == {p["config"] for p in data["confusions"]} == set(range(6))
     assert data["own"].keys() == {"epsilon"} and data["history"]["accuracy"][0]["x"] == [0, 1, 2, 3, 4, 5]
     (new,) = (band for band in data["newcomers"] if band is not None)
@@ -203,41 +203,6 @@ def test_pictures_know_the_order_of_the_clients(tmp_path):
     order = np.argsort(group, kind="stable")
     assert groups.tolist() == group[order].tolist()
     assert cells.tolist() == np.where(labels[:, order] < 0, 255, labels[:, order]).T.tolist()
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "evaluations", "wanted"),
-    [
-        ("similarity", (5, 5), 5, True),
-        ("p", (5, 5), 5, False),
-        ("anything", (7, 7), 5, True),
-        ("members", (5, 4), 5, False),
-        ("snapshots", (3, 5, 5), 3, True),
-        ("one", (1, 1), 1, False),
-    ],
-)
-def test_what_a_matrix_is(name, shape, evaluations, wanted):
-    values = np.random.default_rng(0).standard_normal(shape)
-    assert run_pictures.is_matrix(name, values, evaluations) == wanted
-
-
-def test_a_snapshot_of_some_clients_is_ordered_by_their_clusters(tmp_path):
-    founders = np.array([4, 2, 0, 1], np.int32)
-    square = np.arange(16, dtype=np.float32).reshape(4, 4)
-    synthetic.add(Store(tmp_path), "a", 0, own={"edc": square, "founders": founders})
-    matrix = read([tmp_path]).pictures[0].matrices[0]  # groups 1, 2, 0, 1
-    assert matrix.values.tolist() == square[np.ix_([2, 3, 0, 1], [2, 3, 0, 1])].tolist()
-    assert matrix.colours.tolist() == [0, 1, 1, 2]
-
-
-def test_the_plane_of_an_embedding():
-    rng = np.random.default_rng(0)
-    flat = rng.standard_normal((20, 2)) * [5, 1]
-    turned, _ = np.linalg.qr(rng.standard_normal((4, 4)))
-    found = run_pictures.plane(flat @ turned[:2])
-    distances = lambda points: np.linalg.norm(points[:, None] - points[None], axis=-1)  # noqa: E731
-    np.testing.assert_allclose(distances(found), distances(flat), atol=1e-9)
-    assert run_pictures.plane(np.zeros((3, 1))).shape == run_pictures.plane(np.full((3, 5), np.nan)).shape == (3, 2)
 
 
 def test_the_files_of_a_report(tmp_path):

@@ -7,7 +7,6 @@ const NAMES = {
   accuracy_at_best_val: "at the best validation", val_accuracy: "validation accuracy", val_loss: "validation loss", accuracy_newcomers: "accuracy of newcomers", accuracy_train_clients: "accuracy of clients that train", accuracy_test_clients: "accuracy of clients that never train", loss: "test loss", train_loss: "training loss", ari: "adjusted Rand index", nmi: "normalised mutual information",
   purity: "purity", clusters: "clusters", discrepancy: "discrepancy", drift: "drift", bytes: "bytes sent", clock_s: "simulated seconds", device_s: "seconds of devices", late: "left out for being late", scored: "clients scored", nonfinite: "updates left out", groups_changed: "clients that changed their group",
 };
-const THRESHOLDS = ["epsilon", "threshold"];
 const shadeOf = i => `var(--c${data.configs[i].colour})`;
 const dashOf = i => DASHES[data.configs[i].dash];
 const visible = () => data.configs.map((_, i) => i).filter(i => state.on.has(i));
@@ -81,10 +80,6 @@ const FIGURES = {
     overRounds(data.clusters, "clusters", width, false, { zero: true }),
     data.counted.length ? tag("p", { class: "notes" }, `Numbers of clusters that were found, and the criterion of 1, 2, …: ${data.counted.join("; ")}.`) : "",
   ],
-  threshold: width => {
-    const found = THRESHOLDS.filter(name => data.own[name]);
-    return [found.length ? overRounds(data.own[found[0]], found[0], width) : nothing("Nothing to draw: no method of this report has a threshold.")];
-  },
   assignment: width => [
     panels(data.pictures, width, 230, assignment, "Nothing to draw: no run has clusters that differ, or labels were not kept."),
     data.trivial.length ? tag("p", { class: "notes" }, `Without a picture: ${data.trivial.join("; ")}.`) : "",
@@ -92,8 +87,6 @@ const FIGURES = {
   groups: width => [panels(data.groups, width, 230, assignment, "Nothing to draw: no run's clients change their groups (data.drift), or labels were not kept.")],
   mixture: width => [panels(data.mixtures, width, 230, assignment, "Nothing to draw: no method of this report gives its clients mixtures of models.")],
   confusion: width => [panels(data.confusions, width, 190, confusion, "Nothing to draw: the true groups are unknown, or no run has clusters that differ.")],
-  similarity: width => [panels(data.matrices, width, 210, matrix, "Nothing to draw: no run kept a matrix. FedGroup keeps its measures with snapshots = true.")],
-  embedding: width => [panels(data.scatters, width, 240, scatter, "Nothing to draw: no run kept an embedding. FedGroup keeps its own with snapshots = true.")],
   own: width => {
     const names = Object.keys(data.own);
     if (!names.length) return [nothing("Nothing to draw: no method of this report keeps diagnostics of its own.")];

@@ -1,5 +1,5 @@
 "use strict";
-// Pictures of one run: clusters over rounds, found × true, matrices between clients, embeddings.
+// Pictures of one run: clusters over rounds, mixtures, found × true.
 
 // Real colours for a canvas, which knows no CSS variables.
 function resolved(text) {
@@ -8,11 +8,6 @@ function resolved(text) {
   const found = getComputedStyle(probe).color.match(/[\d.]+/g).map(Number);
   probe.remove();
   return found;
-}
-const VIRIDIS = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
-function viridis(share) {
-  const at = Math.max(0, Math.min(1, share)) * (VIRIDIS.length - 1), i = Math.min(VIRIDIS.length - 2, Math.floor(at));
-  return VIRIDIS[i].map((v, k) => Math.round(v + (VIRIDIS[i + 1][k] - v) * (at - i)));
 }
 
 // A canvas with a pixel per cell, to be stretched: shade(i) -> [r, g, b].
@@ -90,41 +85,4 @@ function confusion(p, width) {
     });
   });
   return root;
-}
-
-function matrix(p, width) {
-  const codes = bytesOf(p.cells), clusters = bytesOf(p.colours), n = clusters.length, strip = p.ordered ? 8 : 0, side = Math.min(320, width - strip - 4);
-  const root = svg("svg", { viewBox: `0 0 ${width} ${side + strip + 34}`, width, height: side + strip + 34, role: "img", "aria-label": p.name });
-  const none = resolved("var(--none)");
-  if (strip) {
-    root.append(stretched(pixels(1, n, painter(clusters)), 0, strip + 2, strip - 2, side), stretched(pixels(n, 1, painter(clusters)), strip + 2, 0, side, strip - 2));
-  }
-  root.append(stretched(pixels(n, n, i => codes[i] === 255 ? none : viridis(codes[i] / 254)), strip + 2, strip + 2, side, side));
-  const y = side + strip + 12, bar = Math.min(120, side * 0.5);
-  root.append(stretched(pixels(64, 1, i => viridis(i / 63)), strip + 42, y - 1, bar, 9));
-  root.append(svg("text", { x: strip + 38, y: y + 8, "text-anchor": "end" }, trim(p.low, 2)), svg("text", { x: strip + 47 + bar, y: y + 8 }, trim(p.high, 2)));
-  return root;
-}
-
-const SHAPES = [
-  (x, y, r) => `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0Z`,
-  (x, y, r) => `M${x - r} ${y - r}h${2 * r}v${2 * r}h${-2 * r}Z`,
-  (x, y, r) => `M${x} ${y - 1.3 * r}L${x + 1.2 * r} ${y + r}H${x - 1.2 * r}Z`,
-  (x, y, r) => `M${x} ${y - 1.4 * r}L${x + 1.4 * r} ${y}L${x} ${y + 1.4 * r}L${x - 1.4 * r} ${y}Z`,
-  (x, y, r) => `M${x} ${y + 1.3 * r}L${x + 1.2 * r} ${y - r}H${x - 1.2 * r}Z`,
-  (x, y, r) => `M${x - r} ${y - r}L${x + r} ${y + r}M${x + r} ${y - r}L${x - r} ${y + r}`,
-];
-function scatter(p, width) {
-  const groups = bytesOf(p.groups), clusters = bytesOf(p.colours), height = Math.min(300, width * 0.85);
-  const xs = extent(p.x, 0.06), ys = extent(p.y, 0.06);
-  if (!xs || !ys) return null;
-  const chart = frame({ width, height, xs, ys, left: 46, label: p.name });
-  p.x.forEach((v, i) => {
-    const group = groups[i] === 255 ? -1 : groups[i], cluster = clusters[i] === 255 ? 0 : clusters[i];
-    chart.layer.append(svg("path", {
-      d: SHAPES[cluster % SHAPES.length](chart.x(v), chart.y(p.y[i]), 4), fill: colour(group), "fill-opacity": 0.65, stroke: colour(group), onpointerleave: hideTip,
-      onpointermove: event => showTip(event, "client", [[colour(group), "true group", named(groups[i])], [null, "cluster (shape)", named(clusters[i])]]),
-    }));
-  });
-  return chart.root;
 }

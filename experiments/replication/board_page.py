@@ -1,0 +1,197 @@
+"""Enters: the rows of the board. Leaves: its page in Markdown, and the picture of critical differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cfljax.errors import DataError
+from cfljax.report.critical_difference import svg
+from cfljax.report.tested import about_ranks
+from cfljax.results.frames import NEW
+from cfljax.results.statistics import Ranks, mean_and_deviation, ranks
+from experiments.replication.board import Row, from_csv
+from experiments.replication.tables import table
+
+PAGE, PICTURE, ABOUT = "index.md", "ranks.svg", "about.txt"
+"""The files of a board beside its rows; what stands in the last is written by hand, and is shown above the ranks."""
+FEWEST = 3
+"""The fewest methods and settings for ranks."""
+MORE = {"ari": "groups found (ARI)", "megabytes": "MB sent", "clock_s": "simulated time, s"}
+"""Numbers beside accuracy -> their heading."""
+SMALL, MEDIUM = "digits ", " 20x100"
+"""How settings of the spec's small size begin, which need no data, and how those of its medium size end."""
+SUBMIT = """## How to submit a row
+
+1. Write your method as a file of its own (see "Add your own"), with options that you did not choose on test data. NAME is the name
+   that it is registered by, FILE the file.
+2. Run it on all settings and seeds of the spec, with its step sizes, of which the board takes the best by validation:
+   `{command}`
+3. `python -m experiments.replication results/mine --board {folder} --name YOURS` writes `{folder}/YOURS.csv`, a line per run with
+   its id, version and commit, and makes this page again.
+4. Send the file of rows and the method's file. Whoever checks them runs the same command, and finds the same ids.
+
+A method has a rank if it has run on every setting that three methods or more have run on. {other}"""
+COMMAND = "CFLJAX_DATA=DATA python -m cfljax.sweep experiments/board.toml --plugin FILE --set method=NAME --out results/mine"
+OTHER = {
+    "small": "This board has the small size, whose images come with scikit-learn. Rows of other sizes (the same command with\n"
+    "`--set size=medium`, or without a size) are listed, and get ranks when three methods have them.",
+    "medium": "This board has the medium size: `20x100` are 20 clients of 100 samples. Rows of the full size (the same command\n"
+    "without `--set size=medium`) are listed, and get ranks when three methods have them.",
+    "": "",
+}
+"""A size of the spec -> what the page says of the others."""
+
+
+def board(folder: Path) -> dict[str, str]:
+    """Name of a file -> its text: the page of a folder of row files, and its picture if there are ranks."""
+    files = sorted(folder.glob("*.csv"))
+    if not files:
+        raise DataError(f"{folder}: holds no file of rows (*.csv); give results folders and --name")
+    about = folder / ABOUT
+    text = about.read_text(encoding="utf-8").strip() if about.is_file() else ""
+    return page([row for file in files for row in from_csv(file)], text)
+
+
+def page(rows: Sequence[Row], about: str = "") -> dict[str, str]:
+    """The same for rows. `about`: what the settings are."""
+    names, settings = _named(rows), list(dict.fromkeys(row.setting for row in rows))
+    scores = {(name, setting): _mean(names[name], setting, "accuracy") for name in names for setting in settings}
+    ranked = [setting for setting in settings if sum(scores[name, setting] is not None for name in names) >= FEWEST]
+    whole = [name for name in names if all(scores[name, setting] is not None for setting in ranked)]
+    over = None
+    if len(whole) >= FEWEST and len(ranked) >= FEWEST:
+        over = ranks(whole, np.array([[scores[name, setting] for name in whole] for setting in ranked]))
+    order = [*(over.names if over else []), *(name for name in names if over is None or name not in over.names)]
+    parts = ["# The board", _about(rows, settings), *([about] if about else []), *_ranked(over)]
+    parts += [
+        _overall(names, order, over, ranked),
+        "## Accuracy, setting by setting",
+        _by_setting(names, order, settings),
+        _submit(ranked),
+    ]
+    found = {PAGE: "\n\n".join(parts) + "\n"}
+    if over is not None:
+        found[PICTURE] = _picture(over)
+    return found
+
+
+def _submit(ranked: list[str]) -> str:
+    """How to submit a row on the settings that have ranks."""
+    size = _size(ranked)
+    command = COMMAND.replace(" --out", f" --set size={size} --out") if size else COMMAND
+    folder = "docs/board/medium" if size == "medium" else "docs/board"
+    if size == "small":
+        command = command.removeprefix("CFLJAX_DATA=DATA ")
+    return SUBMIT.format(command=command, folder=folder, other=OTHER[size]).strip()
+
+
+def _size(ranked: list[str]) -> str:
+    """The size of the spec that has these settings; "" is the full one."""
+    if ranked and all(setting.startswith(SMALL) for setting in ranked):
+        return "small"
+    return "medium" if ranked and all(setting.endswith(MEDIUM) for setting in ranked) else ""
+
+
+def _picture(over: Ranks) -> str:
+    """The picture of critical differences as a file of its own, black on white."""
+    head, inside = svg(over).split(">", 1)
+    named = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" color="#000" ', 1)
+    return f'{named}><rect width="100%" height="100%" fill="#fff"/>{inside}\n'
+
+
+def _named(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Name of a method -> its rows. A name that several files have says which file it is of."""
+    files: dict[str, set[str]] = {}
+    rows = list(rows)
+    for row in rows:
+        files.setdefault(row.method, set()).add(row.by)
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.method if len(files[row.method]) == 1 else f"{row.method} ({row.by})", []).append(row)
+    return found
+
+
+def _about(rows: Sequence[Row], settings: list[str]) -> str:
+    seeds = sorted({sum(r.method == row.method and r.setting == row.setting and r.by == row.by for r in rows) for row in rows})
+    runs = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
+    files = ", ".join(f"`{name}.csv`" for name in dict.fromkeys(row.by for row in rows) if name)
+    made = ", ".join(sorted({f"cfljax {row.cfljax} at {row.commit or 'no commit'}" for row in rows}))
+    data = list(dict.fromkeys(setting.split(" ")[0] for setting in settings))
+    cuts = f"{len(settings)} partition{'s' if len(settings) > 1 else ''} of {_and(data)}"
+    return (
+        f"{len({row.method for row in rows})} methods on {cuts}, {runs} seeds each"
+        f"{f', from {files}' if files else ''}. Accuracy is that of the test samples in the round with the best validation "
+        "accuracy; numbers such as the learning rate are those with the best validation accuracy, of as many for every method. "
+        f"Made with {made}."
+    )
+
+
+def _ranked(over: Ranks | None) -> list[str]:
+    if over is None:
+        return ["There are no ranks yet: they need three methods that have run on all of three settings or more."]
+    level = over.names[: next((last for first, last in over.level_groups if first == 0), 0) + 1]
+    behind = [name for name in over.names if name not in level]
+    others = f"is not told apart from {len(level) - 1} of the {len(over.names) - 1} others"
+    best = f"{over.names[0]} has the best mean rank, {over.means[0]:.2f}, and {others}"
+    told = f": the ranks of {_and(behind)} are significantly worse" if behind else ""
+    caution = (
+        "The test takes settings to be independent. Those that share a data set are not, so that it finds differences too easily."
+    )
+    return [f"**{best}{told}.**", f"![Critical differences]({PICTURE})", f"{about_ranks(over)}. {caution}"]
+
+
+def _and(names: Sequence[str]) -> str:
+    """The names as words."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _overall(names: dict[str, list[Row]], order: list[str], over: Ranks | None, ranked: list[str]) -> str:
+    """A row for each method: its rank, and the means over its settings, with their number where it lacks some."""
+    known = {name for rows in names.values() for row in rows for name in row.numbers}
+    new = sorted((name for name in known if name.startswith(NEW)), key=lambda name: int(name.removeprefix(NEW)))
+    heads = [f"new clients, {name.removeprefix(NEW)} steps" for name in new]
+    more = [name for name in MORE if name in known]
+    lines = []
+    for name in order:
+        rank = f"{over.means[over.names.index(name)]:.2f}" if over is not None and name in over.names else "–"
+        cells = [_number(_mean(names[name], None, quantity), quantity) for quantity in ("accuracy", *new, *more)]
+        ran = {row.setting for row in names[name]}.intersection(ranked)
+        part = f" ({len(ran)} of {len(ranked)} settings)" if 0 < len(ran) < len(ranked) else ""
+        lines.append([name + part, rank, *cells])
+    return table(["method", "mean rank", "accuracy (%)", *heads, *(MORE[name] for name in more)], lines)
+
+
+def _by_setting(names: dict[str, list[Row]], order: list[str], settings: list[str]) -> str:
+    """A table for each data set, with a column for each of its partitions."""
+    parts = []
+    for data in dict.fromkeys(setting.split(" ")[0] for setting in settings):
+        own = [setting for setting in settings if setting.split(" ")[0] == data]
+        lines = [[name, *(_cell(names[name], setting) for setting in own)] for name in order]
+        kept = [line for line in lines if any(cell != "–" for cell in line[1:])]
+        parts.append(f"### {data}\n\n" + table(["method", *(setting.removeprefix(f"{data} ") for setting in own)], kept))
+    return "\n\n".join(parts)
+
+
+def _cell(rows: Iterable[Row], setting: str) -> str:
+    mean, deviation = mean_and_deviation([100 * row.numbers["accuracy"] for row in rows if row.setting == setting])
+    return "–" if mean != mean else f"{mean:.1f}" + (f" ± {deviation:.1f}" if deviation is not None else "")
+
+
+def _mean(rows: Iterable[Row], setting: str | None, quantity: str) -> float | None:
+    """The mean over runs in a setting; over the settings' means where none is given. None without any."""
+    of: dict[str, list[float]] = {}
+    for row in rows:
+        if quantity in row.numbers and setting in (None, row.setting):
+            of.setdefault(row.setting, []).append(row.numbers[quantity])
+    return float(np.mean([np.mean(values) for values in of.values()])) if of else None
+
+
+def _number(value: float | None, quantity: str) -> str:
+    if value is None:
+        return "–"
+    if quantity.startswith("accuracy"):
+        return f"{100 * value:.1f}"
+    return f"{value:.2f}" if quantity == "ari" else f"{value:.3g}" if value < 1000 else f"{value:,.0f}"

@@ -1,0 +1,134 @@
+"""Enters: Sections. Leaves: the claims at a glance in Markdown: what holds of each paper, and a line for each claim."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from experiments.replication.measured import Section, with_draws
+from experiments.replication.published import Claim, Page
+from experiments.replication.tables import table
+from experiments.replication.verdicts import NOT_RUN, WORDS, Verdict
+
+PLURAL = {
+    "reproduces": "reproduce",
+    "reproduces in direction": "in direction",
+    "less than half of the effect": "with less than half of the effect",
+    "does not reproduce": "do not reproduce",
+}
+"""Words after a number of claims, where they are not those of one."""
+HEAD = ["claim", "published", "ours", "verdict", "size", "seeds", "why"]
+
+
+class Line(NamedTuple):
+    """A claim of a paper, which counts once."""
+
+    section: Section
+    claim: Claim
+    verdict: Verdict
+    others: list[str]
+    """The verdicts on the same claim in the other settings in which it was tried."""
+
+
+def lines(sections: Iterable[Section]) -> list[Line]:
+    """The claims that papers make, in order. Of a claim that was tried in several settings it is the first setting."""
+    found: dict[object, Line] = {}
+    for section in sections:
+        for claim, verdict in zip(section.published.claims, section.verdicts, strict=True):
+            if claim.ours:
+                continue
+            key = (section.published.paper, claim.search) if claim.search else id(claim)
+            if key in found:
+                found[key].others.append(verdict.word)
+            else:
+                found[key] = Line(section, claim, verdict, [])
+    return list(found.values())
+
+
+def papers(sections: Iterable[Section]) -> dict[str, list[Section]]:
+    """Name of the paper -> its sections, in order."""
+    found: dict[str, list[Section]] = {}
+    for section in sections:
+        found.setdefault(section.published.paper, []).append(section)
+    return found
+
+
+def at_a_glance(page: Page, sections: list[Section], to: str) -> str:
+    """A row for each paper with claims: what holds of it, and how many of its claims have which verdict. `to`: where the papers'
+    pages are, `{file}` and `{anchor}` stand for what they are called."""
+    rows = []
+    for name, own in papers(sections).items():
+        paper, counted = page.paper(name), Counter(line.verdict.word for line in lines(own))
+        said = _counted(counted)
+        if said or paper.says:
+            rows.append([_link(name, to, paper.file, _anchor(name)), paper.says, said])
+    return table(["paper", "what holds", "its claims"], rows)
+
+
+def claims(page: Page, sections: list[Section], to: str, heading: str = "##", anchors: bool = False) -> str:
+    """A table for each paper, with a line for each of its claims. `anchors`: each table of a paper can be linked to by its name."""
+    parts = []
+    for name, own in papers(sections).items():
+        rows = [row for section in own for row in _rows(section, lines(own), page, to, anchors)]
+        parts += [f"{heading} {name}"] if heading else []
+        parts += [table(HEAD, rows)] if rows else []
+        if bare := [_titled(section, page, to, anchors) for section in own if not _own(section, lines(own))]:
+            parts.append(f"{'Also, without' if rows else 'Without'} a claim that counts: {', '.join(bare)}.")
+    return "\n\n".join(parts)
+
+
+def _own(section: Section, every: list[Line]) -> list[Line]:
+    return [line for line in every if line.section is section]
+
+
+def _titled(section: Section, page: Page, to: str, anchors: bool) -> str:
+    """The title of a section as a link to its details, with an anchor of its own."""
+    title, file = section.published.title, page.paper(section.published.paper).file
+    return (f'<a id="{_anchor(title)}"></a>' if anchors else "") + _link(title, to, file, _anchor(title))
+
+
+def _rows(section: Section, every: list[Line], page: Page, to: str, anchors: bool) -> Iterator[list[str]]:
+    """The rows of a section: its title, then its claims; none without claims."""
+    for at, line in enumerate(_own(section, every)):
+        if at == 0:
+            yield [f"**{_titled(section, page, to, anchors)}**", *[""] * (len(HEAD) - 1)]
+        decided = line.verdict
+        ours = re.sub(r"; last ten .*", "", decided.ours)
+        yield [line.claim.text, decided.published, ours, f"**{decided.word}**", _size(line), _seeds(line), _why(line)]
+
+
+def _counted(words: Counter[str]) -> str:
+    return ", ".join(f"{words[word]} {PLURAL.get(word, word) if words[word] > 1 else word}" for word in WORDS if words[word])
+
+
+def _why(line: Line) -> str:
+    """What the verdict rests on beside the numbers, in some words."""
+    others = [word for word in line.others if word != NOT_RUN]
+    more = f"tried in {len(others) + 1} settings; the others: {_counted(Counter(others))}" if others else ""
+    return "; ".join(part for part in (line.verdict.why, more) if part)
+
+
+def _size(line: Line) -> str:
+    if line.verdict.word == NOT_RUN:
+        return ""
+    return "small" if any(line.section.small.get(name) for name in line.claim.cells) else "full"
+
+
+def _seeds(line: Line) -> str:
+    """The fewest seeds of its cells, and how many draws of the data they have."""
+    run = [name for name in line.claim.cells if line.section.measured[name].values]
+    if not run or line.verdict.word == NOT_RUN:
+        return ""
+    fewest = min(len(line.section.measured[name].values) for name in run)
+    return with_draws(fewest, min(line.section.draws[name] for name in run))
+
+
+def _link(text: str, to: str, file: str, anchor: str) -> str:
+    return f"[{text}]({to.format(file=file, anchor=anchor)})"
+
+
+def _anchor(heading: str) -> str:
+    """The anchor that GitHub and the documentation give a heading."""
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\- ]", "", heading.lower())).strip("-")

@@ -1,0 +1,85 @@
+"""Enters: results folders and files of published numbers. Leaves: Markdown pages with our numbers beside the published ones: all on
+one page, or a page of claims and a page for each paper, with its figures."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cfljax.results.result import Results
+from experiments.replication import overview
+from experiments.replication.measured import Section, section
+from experiments.replication.paper_figures import colours_of, picture
+from experiments.replication.published import Page, read_published
+from experiments.replication.tables import section_text
+
+Paths = Sequence[str | os.PathLike[str]]
+CLAIMS = "claims.md"
+"""The name of the page of claims beside the papers' pages."""
+ALL = ""
+"""Its name where one page has everything, or where it stands elsewhere."""
+SPREAD = (
+    "± is the standard deviation over seeds, [a, b] a 95 % interval of the mean. They leave out what all seeds share: the draw of "
+    "who holds which data, unless several draws stand beside the number of seeds, and the choice of numbers such as the step size. "
+    "Where only some seeds share a draw, an interval counts draws and not seeds."
+)
+
+
+def read_sections(folders: Paths, published: Paths) -> tuple[Page, list[Section]]:
+    """What is said by hand, and each table measured."""
+    page, files = read_published(published)
+    by_sweep: dict[str, list[Results]] = {}
+    for folder in folders:
+        results = Results(folder)
+        name = results.sweep.get("name") or results.store.folder.absolute().name
+        by_sweep.setdefault(str(name), []).append(results)
+    return page, [section(file, by_sweep.get(file.sweep, []), page.unaffected) for file in files]
+
+
+def replication_page(folders: Paths, published: Paths) -> str:
+    """One page with everything but figures."""
+    page, sections = read_sections(folders, published)
+    to = "#{anchor}"
+    parts = [f"# {page.title}", page.text.strip(), overview.at_a_glance(page, sections, to), SPREAD]
+    for name, own in overview.papers(sections).items():
+        parts += [f"## {name}", page.paper(name).findings.strip(), *(section_text(each) for each in own)]
+    return _joined(parts)
+
+
+def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[str, str]:
+    """Name of a file -> its text: the page of claims (`ALL`, with links to pages at `to`, a folder relative to it), the same beside
+    the papers' pages, a page for each paper, and its figures as SVG."""
+    page, sections = read_sections(folders, published)
+    found = {name: _claims(page, sections, f"{at}{{file}}.md#{{anchor}}") for name, at in ((ALL, to), (CLAIMS, ""))}
+    for name, own in overview.papers(sections).items():
+        paper = page.paper(name)
+        parts = [f"# {name}", paper.says, paper.findings.strip()]
+        if said := overview.claims(page, own, "#{anchor}", heading=""):
+            parts += ["## Its claims" if overview.lines(own) else "## Its tables", f"{said}\n\n{SPREAD}"]
+        colours = colours_of(own)
+        for at, each in enumerate(own, 1):
+            images = {f"{paper.file}-{at}-{i}.svg": number for i, number in enumerate(range(len(each.published.figures)), 1)}
+            found |= {image: picture(each, number, colours) for image, number in images.items()}
+            shown = [f"![{each.published.figures[number].title}]({image})" for image, number in images.items()]
+            parts.append(section_text(each, "##", "\n".join(shown)))
+        found[f"{paper.file}.md"] = _joined(parts)
+    return found
+
+
+def unused_figures(folder: Path, pages: Mapping[str, str]) -> list[Path]:
+    """The figures of these papers' pages that an earlier call has written there and none of the pages has now."""
+    papers = {name.removesuffix(".md") for name in pages if name.endswith(".md")}
+    found = [(path, re.fullmatch(r"(.+)-\d+-\d+\.svg", path.name)) for path in sorted(folder.iterdir())]
+    return [path for path, match in found if match and match[1] in papers and path.name not in pages]
+
+
+def _claims(page: Page, sections: list[Section], to: str) -> str:
+    papers = to.replace("#{anchor}", "")
+    parts = [f"# {page.title}", overview.at_a_glance(page, sections, papers), page.text.strip(), SPREAD]
+    return _joined([*parts, overview.claims(page, sections, to, anchors=True)])
+
+
+def _joined(parts: list[str]) -> str:
+    return "\n\n".join(part for part in parts if part) + "\n"

@@ -1,0 +1,106 @@
+"""Enters: a Section. Leaves: sentences on how its runs were made: command, size, rounds that count, time, device and versions."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import tomllib
+
+from cfljax.registry.options import show
+from cfljax.report.comparison import seconds
+from cfljax.results.result import Results
+from experiments.replication.measured import Section
+from experiments.replication.size import flags_of
+
+OLDER = " (older version)"
+"""After the name of a cell whose runs an older version has computed."""
+SHOWN = 3
+"""The most commits that are named; of more, only their number is."""
+
+
+def provenance(each: Section) -> str:
+    """How the runs of a section were made, in Markdown."""
+    spec = each.published.spec
+    if not each.units:
+        return f"Not run: {_command(spec, ['size=small'])}" if spec else "Not run."
+    lines: list[str] = []
+    for results in each.folders:
+        if spec and (command := _command(spec, flags_of(results))) not in lines:
+            lines.append(command)
+        lines += [said for said in _sizes(results) if said not in lines]
+    if covered := _last_ten(each):
+        lines.append(f"Last ten: {covered}.")
+    spent = sum(s for unit in each.units if math.isfinite(s := seconds(unit)))
+    devices = ", ".join(sorted({str(unit.record.get("device", "unknown")).split(",")[0] for unit in each.units}))
+    runs = f"{len(each.units)} run{'s' if len(each.units) > 1 else ''}"
+    lines.append(f"{runs}, {_time(spent)} of computing on {devices}, {_time(spent / len(each.units))} a run; {_made_by(each)}.")
+    return "  \n".join([*lines, *_again(each)])
+
+
+def _again(each: Section) -> list[str]:
+    """A sentence on the rows that an older version has computed, with the commands that compute them again and their time."""
+    if not each.older:
+        return []
+    known, spent = {unit.id for unit in each.outdated}, sum(s for unit in each.outdated if math.isfinite(s := seconds(unit)))
+    commands: dict[str, None] = {}
+    for results in each.folders if each.published.spec.endswith(".toml") else []:
+        own = [unit for unit in each.units if unit.store.folder == results.store.folder]
+        older, flags = [unit for unit in own if unit.id in known], flags_of(results)
+        if older and len(older) < len(own):
+            labels = list(dict.fromkeys(str(unit.record["label"]) for unit in older))
+            flags = [*(flag for flag in flags if not flag.startswith("method=")), f"method={show(labels)}"]
+        if older:
+            commands[_command(each.published.spec, flags)] = None
+    changes = ", ".join(dict.fromkeys(name for names in each.older.values() for name in names))
+    how = f"; again, in about {_time(spent)}, with " + (" and ".join(commands) if len(commands) == 1 else "the commands above")
+    return [f"Rows marked{OLDER} were computed by an older version, before the changes in: {changes}{how if commands else ''}."]
+
+
+def _command(spec: str, sets: list[str]) -> str:
+    if spec.endswith(".py"):
+        return f"`CFLJAX_DATA=DATA python experiments/{spec} --out DIR`"
+    flags = "".join(f" --set {shlex.quote(flag)}" for flag in sets)
+    return f"`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/{spec}{flags}`"
+
+
+def _sizes(results: Results) -> list[str]:
+    """A sentence on what the sizes that flags chose change in the spec; none if they chose no size."""
+    try:
+        sizes = tomllib.loads(results.store.read_spec() or "").get("size", {})
+    except tomllib.TOMLDecodeError:
+        return []
+    chosen = [name for flag in flags_of(results) if flag.startswith("size=") and (name := flag.removeprefix("size=")) in sizes]
+    changes = [f"Size {name}: " + "; ".join(f"`{k} = {show(v)}`" for k, v in sizes[name].items()) for name in chosen]
+    return ["; ".join(changes) + "."] if changes else []
+
+
+def _last_ten(each: Section) -> str:
+    """The rounds of the last ten evaluations: `rounds 55 to 100`; "" if no cell is a mean over them."""
+    if not each.last_ten and not any(cell.take.summary == "accuracy_last10" for cell in each.published.cells):
+        return ""
+    spans = set()
+    for unit in each.units:
+        train = unit.record["config"]["train"]
+        last, every = int(train["rounds"]), int(train.get("eval_every", 1))
+        seen = sorted({*range(every, last + 1, every), last})[-10:]
+        spans.add((seen[0], seen[-1]))
+    return " or ".join(f"rounds {first} to {last}" for first, last in sorted(spans))
+
+
+def _made_by(each: Section) -> str:
+    """The versions and commits of the runs; a commit is that of the folder in which the sweep was started."""
+    known = [unit.record.get("versions", {}) for unit in each.units]
+    jax, cfljax = (sorted({str(versions[name]) for versions in known if name in versions}) for name in ("jax", "cfljax"))
+    commits = list(dict.fromkeys(_commit(unit.record.get("git")) for unit in each.units))
+    named = ", ".join(commits[:SHOWN]) if len(commits) <= SHOWN else f"{len(commits)} commits"
+    return f"JAX {' and '.join(jax) or 'unknown'}, cfljax {' and '.join(cfljax) or 'unknown'}, started in a folder at {named}"
+
+
+def _commit(git: dict[str, object] | None) -> str:
+    return "no commit" if not git else str(git["commit"])[:7] + (" with changes" if git.get("dirty") else "")
+
+
+def _time(spent: float) -> str:
+    if spent < 60:
+        return f"{spent:.0f} s"
+    return f"{spent / 60:.0f} min" if spent < 2 * 3600 else f"{spent / 3600:.1f} h"

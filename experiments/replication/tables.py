@@ -1,0 +1,115 @@
+"""Enters: a Section. Leaves: its part of a page in Markdown: how its runs were made, its cells beside what was published, and what
+became of each claim."""
+
+from __future__ import annotations
+
+import math
+
+from experiments.replication.measured import Section
+from experiments.replication.provenance import OLDER, provenance
+from experiments.replication.published import Cell, Published
+from experiments.replication.verdicts import Measured
+
+WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_last10": "mean of the last ten evaluations"}
+"""Names of quantities in the headings of tables."""
+
+
+def section_text(each: Section, heading: str = "###", pictures: str = "") -> str:
+    """The part of a page about one table. `pictures`: the figures of it, in Markdown."""
+    published = each.published
+    parts = [f"{heading} {published.title}", provenance(each), *([pictures] if pictures else [])]
+    if each.units or _any_published(each):
+        parts.append(_cells(each))
+    rows = []
+    for claim, decided in zip(published.claims, each.verdicts, strict=True):
+        numbers = " – ".join(part for part in (decided.numbers, claim.why.strip()) if part)
+        rows.append([f"(ours) {claim.text}" if claim.ours else claim.text, f"**{decided.word}**", numbers])
+    parts += [table(["claim", "verdict", "found"], rows)] if rows else []
+    return "\n\n".join([*parts, *([published.notes.strip()] if published.notes else [])])
+
+
+def _cells(each: Section) -> str:
+    if each.published.grid:
+        return _grid(each)
+    both = bool(each.last_ten)
+    unit = " (%)" if each.published.unit == "%" else ""
+    any_published = _any_published(each)
+    ours = ["ours, maximum", "last ten"] if both else [_ours_is(each) + unit]
+    head = [""] + (["published" + unit] if any_published else []) + ours
+    rows = []
+    for cell in each.published.cells:
+        row = [cell.name + (OLDER if cell.name in each.older else "")] + (
+            [_published(cell, each.published)] if any_published else []
+        )
+        row.append(_ours(each.measured[cell.name], cell, each.published))
+        if both:
+            row.append(_ours(each.last_ten[cell.name], cell, each.published) if cell.name in each.last_ten else "–")
+        rows.append([*row, each.seeds(cell.name)])
+    return table([*head, "seeds"], rows)
+
+
+def _grid(each: Section) -> str:
+    """Cells named `column: row`, as a table of that shape."""
+    names = [cell.name.partition(": ")[::2] for cell in each.published.cells]
+    columns, rows = list(dict.fromkeys(c for c, _ in names)), list(dict.fromkeys(r for _, r in names))
+    cells = {cell.name: cell for cell in each.published.cells}
+    filled = [[row, *(_in_grid(each, cells.get(f"{column}: {row}")) for column in columns)] for row in rows]
+    seeds = sorted({len(measured.values) for measured in each.measured.values() if measured.values})
+    about = ["maximum, last ten" if each.last_ten else _ours_is(each), *(["published in brackets"] if _any_published(each) else [])]
+    unit = ["in %"] if each.published.unit == "%" else []
+    caption = f"{'; '.join([*about, *unit])}; {' or '.join(map(str, seeds)) or 'no'} seed{'' if seeds == [1] else 's'}."
+    return f"{caption[0].upper()}{caption[1:]}\n\n" + table(["", *columns], filled)
+
+
+def _ours_is(each: Section) -> str:
+    """The heading of our numbers; it names the quantity if all accuracies are the same one, and no rounds are among them."""
+    if any(cell.take.reaches is not None for cell in each.published.cells):
+        return "ours"
+    kinds = {cell.take.summary for cell in each.published.cells if cell.take.summary.startswith("accuracy")}
+    return f"ours, {WORDED[kinds.pop()]}" if len(kinds) == 1 and kinds <= WORDED.keys() else "ours"
+
+
+def _any_published(each: Section) -> bool:
+    return any(cell.published is not None for cell in each.published.cells)
+
+
+def _in_grid(each: Section, cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    text = _ours(each.measured[cell.name], cell, each.published)
+    text += OLDER if cell.name in each.older else ""
+    text += f" ({each.lost[cell.name]} diverged or failed)" if each.lost[cell.name] else ""
+    if cell.name in each.last_ten and each.measured[cell.name].values:
+        text += f", {_ours(each.last_ten[cell.name], cell, each.published)}"
+    return text if cell.published is None else f"{text} ({_published(cell, each.published)})"
+
+
+def _ours(measured: Measured, cell: Cell, published: Published) -> str:
+    if not measured.values:
+        return "not run"
+    if cell.take.reaches is not None:
+        return ", ".join(f"> {measured.rounds[seed]}" if math.isinf(v) else f"{v:.0f}" for seed, v in measured.values.items())
+    mean, deviation = measured.mean, measured.deviation
+    exact = published.unit != "%" and deviation > 0 and abs(mean) < 1000
+    digits = min(max(1 - math.floor(math.log10(deviation)), 0), 6) if exact else 2 if deviation < 0.1 else 1
+
+    def written(number: float) -> str:
+        if published.unit == "%" or exact:  # of other units as many digits as the deviation has, which has two
+            return f"{number:.{digits}f}"
+        return f"{number:.3g}" if abs(number) < 1000 else f"{number:,.0f}"
+
+    return written(mean) if math.isnan(deviation) else f"{written(mean)} ± {written(deviation)}"
+
+
+def _published(cell: Cell, of: Published) -> str:
+    """The published number with all its digits."""
+    if cell.published is None:
+        return "–"
+    numbers = [number for number in (cell.published, cell.spread) if number is not None]
+    return " ± ".join(str(number) if of.unit == "%" else f"{number:g}" for number in numbers)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines)

@@ -1,0 +1,663 @@
+"""Ours beside published numbers: what is taken from a run, what becomes of a claim, and the page."""
+
+import dataclasses
+import math
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from cfljax.commands import process
+from cfljax.errors import SpecError
+from cfljax.results.result import Result
+from cfljax.store import Store
+from experiments.replication.__main__ import parser, run
+from experiments.replication.claims import verdict
+from experiments.replication.intervals import interval
+from experiments.replication.pages import replication_page, replication_pages
+from experiments.replication.paper_figures import _GROUND, COLOURS, HEIGHT, Curve, _Axes, _drawn, _told_apart
+from experiments.replication.published import Cell, Claim, Published, read_published
+from experiments.replication.quantity import Quantity, read_quantity
+from experiments.replication.verdicts import Measured
+from tests.report import synthetic
+
+FILE = """
+paper = "A paper (2020)"
+title = "Table 1, digits"
+sweep = "a small sweep"
+spec = "small.toml"
+notes = "By hand."
+cells = [
+    { name = "FedAvg", where = { label = "fedavg" }, published = 50.0 },
+    { name = "IFCA", where = { method = "ifca", "model.name" = "mlp" }, published = 80.0, spread = 0.5 },
+    { name = "FeSEM", where = { label = "fesem" }, published = 70.0 },
+]
+
+[[claim]]
+text = "IFCA beats FedAvg, by 30 points"
+difference = ["IFCA", "FedAvg"]
+published = 30.0
+tolerance = 5.0
+
+[[claim]]
+text = "FeSEM is between them"
+order = ["IFCA", "FeSEM", "FedAvg"]
+why = "Nobody ran it."
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    synthetic.sweep(tmp_path / "runs").write_spec("# --set size=small\n[size.small]\nseeds = [0, 1]\n")
+    (tmp_path / "published.toml").write_text(FILE)
+    return tmp_path
+
+
+def pages_of(place):
+    return replication_pages([place / "runs"], [place / "published.toml"], "to/")
+
+
+def row_of(page, name):
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
+    return [word.strip() for word in line.strip("| ").split("|")]
+
+
+def test_a_cell_has_maximum_and_last_ten_over_seeds_beside_what_was_published(place):
+    page = replication_page([place / "runs"], [place / "published.toml"])
+    records = Store(place / "runs", read_only=True).records().values()
+    of = {q: [100 * r["summary"][q] for r in records if r["method"] == "ifca"] for q in ("accuracy_max", "accuracy_last10")}
+    name, published, most, last, seeds = row_of(page, "IFCA")
+    assert published == "80.0 ± 0.5" and seeds == "3"
+    for text, values in ((most, of["accuracy_max"]), (last, of["accuracy_last10"])):
+        mean, deviation = (float(part) for part in text.split(" ± "))
+        assert mean == pytest.approx(np.mean(values), abs=0.051) and deviation == pytest.approx(np.std(values, ddof=1), abs=0.051)
+
+
+def test_a_number_without_per_cent_has_as_many_digits_as_its_deviation(place):
+    (place / "published.toml").write_text('unit = ""\n' + FILE)
+    mean, deviation = row_of(replication_page([place / "runs"], [place / "published.toml"]), "FedAvg")[2].split(" ± ")
+    assert len(mean) == len(deviation) and len(deviation.lstrip("0.")) == 2
+    records = Store(place / "runs", read_only=True).records().values()
+    values = [r["summary"]["accuracy_max"] for r in records if r["method"] == "fedavg"]
+    assert float(mean) == pytest.approx(np.mean(values), abs=float(deviation) / 18)  # rounded where the deviation is
+
+
+def test_what_was_not_run_says_so_and_claims_about_it_have_no_verdict(place):
+    page = replication_page([place / "runs"], [place / "published.toml"])
+    assert row_of(page, "FeSEM")[1:4] == ["70.0", "not run", "not run"]
+    assert row_of(page, "FeSEM is between them")[1:] == ["**not run**", "not run: FeSEM – Nobody ran it."]
+    _, word, found = row_of(page, "IFCA beats FedAvg, by 30 points")
+    assert word == "**not run at size**" and "; last ten +" in found and "; published +30, within 5; small: reproduces" in found
+    assert "By hand." in page
+
+
+def test_the_command_says_the_flags_that_its_runs_had(place):
+    page = replication_page([place / "runs"], [place / "published.toml"])
+    assert "`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/small.toml --set size=small`" in page
+    assert "Size small: `seeds = [0, 1]`" in page and "6 runs" in page
+
+
+def test_the_page_says_how_the_runs_were_made(place):
+    store, git = Store(place / "runs"), [{"commit": "a" * 40, "dirty": False}, {"commit": "b" * 40, "dirty": True}, None]
+    for number, (name, record) in enumerate(store.records().items()):
+        train = record["config"]["train"] | {"rounds": 23, "eval_every": 2}
+        made = {"config": record["config"] | {"train": train}, "git": git[number % 3], "versions": {"jax": f"0.1{number % 2}.0"}}
+        store.write(name, record | made, store.read(name).arrays)
+    page = replication_page([place / "runs"], [place / "published.toml"])
+    assert "Last ten: rounds 6 to 23." in page  # 6, 8, … 22 and 23
+    assert "JAX 0.10.0 and 0.11.0, cfljax unknown, started in a folder at " in page
+    assert "aaaaaaa, bbbbbbb with changes, no commit" in page
+
+
+@pytest.mark.parametrize(
+    ("flags", "size"),
+    [
+        ("size=small", "small"),
+        ("train.rounds=9", "small"),
+        ("train.rounds=40", "full"),
+        ("size=full", "full"),
+        ('method=["ifca"]', "full"),
+    ],
+)
+def test_a_claim_says_what_size_was_run(place, flags, size):
+    Store(place / "runs").write_spec(f"# --set {flags}\ntrain = {{ rounds = 30 }}\n[size.small]\nseeds = [0, 1]\n")
+    line = row_of(pages_of(place)[""], "IFCA beats FedAvg, by 30 points")
+    assert line[4] == size and line[5] == "3"
+    assert line[3] == ("**reproduces**" if size == "full" else "**not run at size**")
+
+
+def test_claims_that_no_paper_makes_are_on_its_page_and_count_nothing(place):
+    said = "| 1 not run at size, 1 not run |"
+    assert said in pages_of(place)[""]
+    (place / "published.toml").write_text(FILE.replace('text = "IFCA beats', 'ours = true\ntext = "IFCA beats'))
+    pages = pages_of(place)
+    assert said not in pages[""] and "| 1 not run |" in pages[""] and "IFCA beats" not in pages[""]
+    assert "(ours) IFCA beats" in pages["a_paper.md"]
+    assert "## Its claims\n" in pages["a_paper.md"] and "Without a claim" not in pages["a_paper.md"]
+    (place / "published.toml").write_text(FILE.replace('text = "', 'ours = true\ntext = "'))
+    page = pages_of(place)["a_paper.md"]
+    assert "## Its tables\n\nWithout a claim that counts: [Table 1, digits](#table-1-digits)." in page
+    assert "## Its claims" not in page
+
+
+def test_a_claim_that_was_tried_in_several_settings_counts_once_as_the_first_has_it(place):
+    more = '[[claim]]\ntext = "... with other settings"\nsearch = "IFCA"\norder = ["FedAvg", "IFCA"]\n'
+    (place / "published.toml").write_text(FILE.replace('text = "IFCA beats', 'search = "IFCA"\ntext = "IFCA beats') + "\n" + more)
+    Store(place / "runs").write_spec("")
+    page = pages_of(place)[""]
+    assert "| 1 reproduces, 1 not run |" in page and "... with other settings" not in page
+    assert row_of(page, "IFCA beats FedAvg, by 30 points")[6] == "tried in 2 settings; the others: 1 does not reproduce"
+    idle = '[[claim]]\ntext = "... and others"\nsearch = "IFCA"\norder = ["FedAvg", "FeSEM"]\n'
+    with (place / "published.toml").open("a") as file:
+        file.write(f"\n{idle}")  # nobody ran it, so it was not tried
+    assert row_of(pages_of(place)[""], "IFCA beats FedAvg, by 30 points")[6].startswith("tried in 2 settings")
+
+
+def test_runs_of_an_older_version_are_marked_with_the_command_that_makes_them_again(place):
+    store = Store(place / "runs")
+    for name, record in store.records().items():
+        if record["method"] == "ifca":
+            made = {"config": record["config"] | {"method": {"name": "fesem"}}}
+            store.write(name, record | made, store.read(name).arrays)
+    page = pages_of(place)
+    assert row_of(page[""], "IFCA beats FedAvg, by 30 points")[3] == "**to be run again**"
+    details = page["a_paper.md"]
+    assert "| IFCA (older version) |" in details and "| FedAvg |" in details
+    assert "by an older version, before the changes in: FeSEM's centres; again, in about" in details
+    assert (
+        """with `CFLJAX_DATA=DATA python -m cfljax.sweep experiments/small.toml --set size=small --set 'method=["ifca"]'`"""
+        in details
+    )
+
+
+def test_a_run_that_was_made_again_takes_the_place_of_the_older_one(place):
+    store = Store(place / "runs")
+    for name, record in store.records().items():
+        if record["method"] == "fedavg":
+            config = record["config"] | {"method": {"name": "fesem"}}
+            store.write(name, record | {"config": config}, store.read(name).arrays)
+            newer = record | {"id": f"{name}-2", "config": config, "changes": ["FeSEM's centres"]}
+            newer["summary"] = record["summary"] | {"accuracy_max": 0.5, "accuracy_last10": 0.5}
+            store.write(f"{name}-2", newer, store.read(name).arrays)
+    store.write_plan({"name": "a small sweep", "units": store.ids()})
+    assert row_of(replication_page([place / "runs"], [place / "published.toml"]), "FedAvg")[2:] == [
+        "50.00 ± 0.00",
+        "50.00 ± 0.00",
+        "3",
+    ]
+
+
+def test_runs_with_draws_of_the_data_of_their_own_say_so_and_are_all_counted(place):
+    store = Store(place / "runs")
+    for number, (name, record) in enumerate(store.records().items()):
+        data = {"name": "digits", "partition": "iid", "seed": number % 3 if number < 3 else "run"}
+        store.write(name, record | {"config": record["config"] | {"data": data}}, store.read(name).arrays)
+    page = pages_of(place)["a_paper.md"]
+    assert row_of(page, "FedAvg")[-1] == row_of(page, "IFCA")[-1] == "3, a draw each"
+
+
+def test_each_paper_has_a_page_and_each_figure_a_file(place):
+    figure = """
+[[figure]]
+title = "Over <rounds>"
+history = "accuracy"
+curves = { "FedAvg" = { label = "fedavg" }, "nobody" = { label = "none" } }
+points = { "FedAvg" = [[3, 55.0]] }
+levels = { "nobody" = 70.0 }
+"""
+    (place / "published.toml").write_text(FILE + figure)
+    pages = pages_of(place)
+    assert set(pages) == {"", "claims.md", "a_paper.md", "a_paper-1-1.svg"}
+    image = ElementTree.fromstring(pages["a_paper-1-1.svg"])
+    shapes = [element.tag.split("}")[1] for element in image.iter()]
+    assert shapes.count("polyline") == 1 and shapes.count("circle") == 1
+    texts = [element.text for element in image.iter() if element.tag.endswith("text")]
+    assert "Over <rounds>" in texts and "FedAvg (3)" in texts and "circles and dashes: published" in texts
+    assert "![Over <rounds>](a_paper-1-1.svg)" in pages["a_paper.md"] and "svg" not in pages[""]
+    assert "(to/a_paper.md#table-1-digits)" in pages[""] and "(a_paper.md#table-1-digits)" in pages["claims.md"]
+
+
+def test_a_curve_that_leaves_the_picture_is_cut_off_and_not_drawn_along_its_edge():
+    axes = _Axes(10.0, 60.0, 90.0)
+    rounds, far = np.arange(1.0, 11.0), np.linspace(20.0, 90.0, 10)
+    band, line = _drawn(Curve(rounds, far, far - 5, far + 5, 3, 10), axes, "#000")
+    heights = [float(point.split(",")[1]) for point in line.split('points="')[1].split('"')[0].split()]
+    assert max(heights) > HEIGHT and len(set(heights)) == 10  # none is pressed to the edge
+    assert all('clip-path="url(#inside)"' in part for part in (band, line)) and '<clipPath id="inside">' in _GROUND
+
+
+def test_a_curve_has_one_colour_in_all_figures_of_a_paper_and_curves_of_one_figure_have_different_ones():
+    names = [f"method {i}" for i in range(12)]
+    colours = dict(zip(names, [*COLOURS, *COLOURS[:4]], strict=True))
+    assert _told_apart(names[4:6], colours) == [COLOURS[4], COLOURS[5]]
+    taken = _told_apart([names[0], names[8], names[1]], colours)  # 0 and 8 have the same colour in the paper
+    assert taken[0] == COLOURS[0] and len(set(taken)) == 3
+    assert len(_told_apart(names, colours)) == 12
+
+
+def test_the_command_writes_the_pages_beside_each_other(place, capsys, monkeypatch):
+    monkeypatch.chdir(place)
+    (place / "x.d").mkdir()
+    words = ["runs", "--against", "published.toml"]
+    assert process.main(run, parser(), [*words, "--out", "x.d/README.md", "--pages", "docs/e"]) == 0
+    assert capsys.readouterr().out == "page: x.d/README.md, and 2 files in docs/e\n"
+    assert "(../docs/e/a_paper.md#table-1-digits)" in (place / "x.d/README.md").read_text()
+    assert (place / "docs/e/a_paper.md").read_text() == pages_of(place)["a_paper.md"]
+    assert process.main(run, parser(), [*words, "--pages", "docs/e"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_figures_of_an_earlier_call_go_and_all_other_files_stay(place):
+    folder = place / "e"
+    folder.mkdir()
+    others = ["another-1-1.svg", "a_paper-scheme.svg", "a_paper-1-1.png", "notes.md"]
+    for name in ["a_paper-1-1.svg", "a_paper-1-2.svg", "a_paper-12-1.svg", *others]:
+        (folder / name).write_text("")
+    figure = '[[figure]]\ntitle = "f"\nhistory = "accuracy"\ncurves = { "FedAvg" = { label = "fedavg" } }\n'
+    (place / "published.toml").write_text(f"{FILE}\n{figure}")
+    words = [place / "runs", "--against", place / "published.toml", "--out", place / "page.md", "--pages", folder]
+    assert process.main(run, parser(), list(map(str, words))) == 0
+    assert {path.name for path in folder.iterdir()} == {*others, "a_paper-1-1.svg", "a_paper.md", "claims.md"}
+    assert (folder / "a_paper-1-1.svg").read_text().startswith("<svg")
+
+
+def test_each_folder_of_a_table_has_its_command(place):
+    store = Store(place / "more")
+    store.write_spec('# --set model={name="cnn"}\n')
+    store.write_plan({"name": "a small sweep", "units": []})
+    page = replication_page([place / "runs", place / "more"], [place / "published.toml"])
+    first = "experiments/small.toml --set size=small`  \nSize small: `seeds = [0, 1]`.  \n"
+    assert first + "`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/small.toml --set 'model={name=\"cnn\"}'`  \n" in page
+    store.write_spec("# --set size=small\n# --set seeds=[1]\n[size.small]\nseeds = [0, 1]\n")
+    page = replication_page([place / "runs", place / "more"], [place / "published.toml"])
+    assert page.count("Size small:") == 1 and "--set size=small --set 'seeds=[1]'`" in page  # said once for both
+
+
+def test_a_page_without_any_run_has_every_cell(place):
+    (place / "published.toml").write_text(FILE.replace("a small sweep", "another"))
+    page = replication_page([place / "runs"], [place / "published.toml"])
+    assert page.count("| not run | not run |") == 3 and "Not run: `CFLJAX_DATA=DATA python -m cfljax.sweep" in page
+
+
+def test_runs_that_did_not_end_well_are_counted_and_in_no_mean(place):
+    store = Store(place / "runs")
+    before = row_of(replication_page([place / "runs"], [place / "published.toml"]), "FedAvg")
+    synthetic.add(store, "bad", 7, method="fedavg", status="diverged")
+    store.write_plan({"name": "a small sweep", "units": store.ids()})
+    after = row_of(replication_page([place / "runs"], [place / "published.toml"]), "FedAvg")
+    assert after == [*before[:-1], "3 (1 diverged or failed)"]
+
+
+def test_a_grid_has_a_column_for_what_stands_before_the_colon(place):
+    text = FILE.split("[[claim]]")[0].replace("FedAvg", "a: x").replace('"IFCA"', '"b: x"').replace("FeSEM", "b: y")
+    (place / "published.toml").write_text("grid = true\n" + text)
+    page = replication_page([place / "runs"], [place / "published.toml"])
+    assert "|  | a | b |" in page and row_of(page, "y") == ["y", "", "not run (70.0)"]
+    assert row_of(page, "x")[1].endswith("(50.0)") and row_of(page, "x")[2].endswith("(80.0 ± 0.5)")
+
+
+def test_two_runs_of_a_seed_for_one_cell_are_an_error(place):
+    (place / "published.toml").write_text(FILE.replace('{ label = "fedavg" }', '{ "model.name" = "mlp" }'))
+    with pytest.raises(SpecError, match=r'^published.toml: cell "FedAvg": selects \d runs of seed 0; narrow `where`$'):
+        replication_page([place / "runs"], [place / "published.toml"])
+
+
+WRONG = [
+    ('title = "Table 1, digits"', "", "title"),
+    ('paper = "A', 'papre = "A', "papre"),
+    ('label = "fesem"', "", "cells[2].where"),
+    ("published = 70.0", 'published = "70"', "cells[2].published"),
+    ('name = "FeSEM"', 'name = "IFCA"', "cells"),
+    ('difference = ["IFCA", "FedAvg"]', 'difference = ["IFCA", "FedAgv"]', "claim[0].difference"),
+    ('difference = ["IFCA", "FedAvg"]', 'difference = ["IFCA"]', "claim[0].difference"),
+    ('difference = ["IFCA", "FedAvg"]', 'beats = ["IFCA", "FedAvg"]', "claim[0].beats"),
+    ('difference = ["IFCA", "FedAvg"]\npublished = 30.0', 'at_least = "all"', "claim[0].published"),
+    ("published = 70.0 }", 'published = 70.0, take = "accuracy_best" }', "cells[2].take.summary"),
+    ("published = 70.0 }", 'published = 70.0, take = { history = "loss" } }', "cells[2].take"),
+    ("published = 70.0 }", 'published = 70.0, take = { history = "loss", at = 3, to = 4 } }', "cells[2].take.to"),
+    ("published = 70.0 }", 'published = 70.0, take = { cluster = "best" } }', "cells[2].labels_of"),
+    ("cells = [", "cells = [[", "line"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "key"), WRONG)
+def test_a_mistake_in_a_file_is_one_line_that_names_file_and_key(place, capsys, old, new, key):
+    assert FILE.count(old) >= 1
+    (place / "published.toml").write_text(FILE.replace(old, new, 1))
+    assert process.main(run, parser(), [str(place / "runs"), "--against", str(place / "published.toml")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "published.toml" in said and (key in said or key == "line")
+
+
+def test_a_folder_is_read_in_the_order_of_its_page(place):
+    for name in "ab":
+        (place / f"{name}.toml").write_text(FILE.replace("digits", name))
+    (place / "published.toml").unlink()
+    (place / "page.toml").write_text('title = "Ours"\ntext = "First."\nfiles = ["b.toml", "a.toml"]\n')
+    page, files = read_published([place])
+    assert (page.title, page.text, [f.file for f in files]) == ("Ours", "First.", ["b.toml", "a.toml"])
+    (place / "page.toml").write_text('title = "Ours"\ntext = "First."\nfiles = ["b.toml"]\n')
+    with pytest.raises(SpecError, match=r"page\.toml: files: a\.toml is not listed"):
+        read_published([place])
+
+
+def test_the_page_that_is_printed_is_the_page_that_is_written(place, capsys):
+    words = [str(place / "runs"), "--against", str(place / "published.toml")]
+    assert process.main(run, parser(), words) == 0
+    printed = capsys.readouterr().out
+    assert process.main(run, parser(), [*words, "--out", str(place / "page.md")]) == 0
+    assert (place / "page.md").read_text() == printed
+
+
+# --- what is taken from a run --------------------------------------------------------------------------------------------
+
+
+def result(**arrays):
+    rounds = np.arange(5, dtype=np.int32)
+    known = {"history/round": rounds, "history/purity": np.array([0.9, 0.2, 0.9, 0.4, 0.8], np.float32)}
+    return Result({"method": "ocfl", "summary": {"accuracy_max": 0.5}}, known | arrays)
+
+
+@pytest.mark.parametrize(
+    ("take", "value"),
+    [
+        ("accuracy_max", 0.5),
+        ("accuracy_last", math.nan),
+        ({"history": "purity", "at": 3}, 0.4),
+        ({"history": "purity", "at": 9}, math.nan),
+        ({"history": "purity", "reaches": 0.9}, 2.0),  # round 0 is before training
+        ({"history": "purity", "reaches": 0.95}, math.inf),
+        ({"history": "purity", "over": "median"}, 0.6),
+        ({"history": "purity", "over": "variance"}, np.var([0.2, 0.9, 0.4, 0.8])),
+        ({"history": "purity", "over": "mean", "to": 3}, 0.5),
+        ({"history": "purity", "over": "mean", "to": 5}, math.nan),
+        ({"history": "loss", "over": "max"}, math.nan),
+        ({"diag": "found"}, 10.0),
+        ({"correlation": ["one", "other"]}, -1.0),
+        ({"cluster": "best"}, 0.25),  # of the other run's clusters the best, whatever this run makes of it
+        ({"cluster": "worst"}, 0.9),
+    ],
+)
+def test_a_number_of_a_run(take, value):
+    one = np.random.default_rng(0).random((4, 4))
+    more = {"diag/ocfl/found": np.array(10.0), "diag/ocfl/one": one, "diag/ocfl/other": 1 - 2 * one}
+    client = np.array([0.2, 0.3, 0.9, 0.1, np.nan], np.float32)
+    other = result(client_accuracy=np.array([0.8, 0.6, 0.5, 1.0, 0.9]), labels=np.array([[1, 1, 0, -1, 1]]))
+    assert read_quantity(take, "take").of(result(client_accuracy=client, **more), other) == pytest.approx(value, nan_ok=True)
+
+
+# --- verdicts -------------------------------------------------------------------------------------------------------------
+
+
+def decided(kind, cells, published=None, tolerance=1.0, theirs=(), **values):
+    take = Quantity(history="purity", reaches=0.9) if kind in ("reduction", "order") else Quantity(summary="accuracy_max")
+    table = tuple(Cell(name, {"label": name}, take, dict(theirs).get(name)) for name in values)
+    of = Published("f", "p", "t", "s", "", "%", False, "", table, ())
+    measured = {name: Measured(dict(enumerate(v)), dict.fromkeys(range(len(v)), 60)) for name, v in values.items()}
+    return verdict(Claim("c", kind, tuple(cells), published, tolerance), of, measured)
+
+
+CASES = [
+    ("difference", "ab", 5.0, {"a": [10, 11, 12], "b": [5, 6, 7]}, "reproduces"),
+    ("difference", "ab", 3.5, {"a": [10, 12, 14], "b": [8, 10, 12]}, "reproduces in direction"),
+    ("difference", "ab", 5.0, {"a": [10, 15, 5], "b": [9, 9, 10]}, "not decided"),
+    ("difference", "ab", 5.0, {"a": [15, 10, 11], "b": [5, 9, 9]}, "not decided"),  # three agree, and are too far apart
+    ("difference", "ab", 5.0, {"a": [10, 10.1], "b": [5, 5]}, "not decided"),  # two seeds
+    ("difference", "ab", -5.0, {"a": [5, 6, 7], "b": [10, 11, 12]}, "reproduces"),
+    ("difference", "ab", None, {"a": [15, 14, 16], "b": [9, 9, 9]}, "reproduces"),
+    ("difference", "ab", None, {"a": [9, 9, 9], "b": [15, 14, 16]}, "does not reproduce"),
+    ("difference", "ab", 5.0, {"a": [4], "b": [6]}, "not decided"),  # one seed
+    ("difference", "ab", 0.0, {"a": [10, 11], "b": [10.5, 10.4]}, "not decided"),  # 0 within, and much more
+    ("difference", "ab", 0.0, {"a": [10, 11, 12], "b": [10.1, 11.2, 12.1]}, "reproduces"),
+    ("difference", "ab", 0.0, {"a": [10, 11, 10], "b": [5, 6, 5]}, "does not reproduce"),
+    ("difference", "ab", 0.5, {"a": [10, 10, 10], "b": [10.2, 10.2, 10.2]}, "does not reproduce"),  # near, but of the other sign
+    ("difference", "ab", 5.0, {"a": [6.5, 7, 7.2], "b": [6, 6.8, 6]}, "less than half of the effect"),  # 0 is in it, and 2.5 is not
+    ("difference", "ab", 5.0, {"a": [6, 6, 7], "b": [6, 7, 6]}, "does not reproduce"),  # nor is it above a tenth
+    ("difference", "ab", 5.0, {"a": [], "b": [6]}, "not run"),
+    ("reduction", "ab", 0.9, {"a": [2, 2, 2], "b": [3, 20, math.inf]}, "not decided"),  # three agree, from 33 to 97 %
+    ("reduction", "ab", 0.9, {"a": [2, 2, 2], "b": [20, 25, 18]}, "reproduces"),
+    ("reduction", "ab", 0.9, {"a": [2, 2, 2], "b": [20, 25, math.inf]}, "reproduces"),  # at least 95 %
+    ("reduction", "ab", 0.9, {"a": [2, 2, 2], "b": [5, 6, 5]}, "reproduces in direction"),
+    ("reduction", "ab", 0.9, {"a": [3, 3, 3], "b": [4, 4, 5]}, "less than half of the effect"),
+    ("reduction", "ab", 0.9, {"a": [2, 2, 2], "b": [math.inf] * 3}, "reproduces"),  # at least 97 %
+    ("reduction", "ab", 0.9, {"a": [40, 41, 40], "b": [math.inf] * 3}, "not decided"),  # at least a third of the 60 rounds, or more
+    ("reduction", "ab", 0.9, {"a": [60, 60, 60], "b": [math.inf] * 3}, "not decided"),
+    ("reduction", "ab", 0.9, {"a": [math.inf] * 3, "b": [4, 4, 5]}, "does not reproduce"),
+    ("reduction", "ab", 0.9, {"a": [math.inf, 3, 9], "b": [4, 4, 4]}, "not decided"),
+    ("reduction", "ab", 0.9, {"a": [math.inf] * 3, "b": [math.inf] * 3}, "does not reproduce"),
+    ("reduction", "ab", 0.9, {"a": [2], "b": [20]}, "not decided"),  # one seed
+    ("reduction", "ab", 0.9, {"a": [3, 3, 3, 3, 3], "b": [4, 4, 4, 4, 4.1]}, "less than half of the effect"),
+    (
+        "reduction",
+        "ab",
+        0.9,
+        {"a": [3, 3, 3, math.inf, math.inf], "b": [4, 4, 4, math.inf, math.inf]},
+        "not decided",
+    ),  # two say nothing
+    ("difference", "ab", None, {"a": [10, 11, 10], "b": [5, 6.5, 5]}, "reproduces"),
+    ("difference", "ab", None, {"a": [10, 1, 5], "b": [5, 6, 5]}, "not decided"),
+    ("reduction", "ab", None, {"a": [2, 2, 2], "b": [4, 4, 5]}, "reproduces"),
+    ("reduction", "ab", None, {"a": [2, 2], "b": [4, 4]}, "not decided"),
+    ("reduction", "ab", None, {"a": [2], "b": []}, "not run"),
+    ("reduction", "ab", None, {"a": [2, 3, 5], "b": [4, 4, 4]}, "not decided"),
+    ("order", "abc", None, {"a": [1], "b": [2], "c": [3]}, "not decided"),
+    ("order", "abc", None, {"a": [3, 3, 3], "b": [4, 4, 4], "c": [1, 1, 1]}, "does not reproduce"),
+    ("order", "abc", None, {"a": [1, 1, 1], "b": [2, 2, 2], "c": [3, 3, 3]}, "reproduces"),
+    ("order", "abc", None, {"a": [1, 1, 1], "b": [2, 4, 2], "c": [3, 3, 3]}, "reproduces in direction"),  # not for every seed
+    ("order", "abc", None, {"a": [1, 9, 2], "b": [2, 4, 3], "c": [3, 8, 4]}, "not decided"),
+    ("difference", "ab", 5.0, {"a": [5.4], "b": [5]}, "not decided"),
+    ("difference", "ab", 8.0, {"a": [5.4, 5.41, 5.39], "b": [5, 5, 5]}, "does not reproduce"),  # less than a tenth of it
+    ("difference", "ab", 8.0, {"a": [7.4, 7.41, 7.39], "b": [5, 5, 5]}, "less than half of the effect"),
+    ("difference", "ab", 1.0, {"a": [5.6, 5.61, 5.6], "b": [5, 5, 5]}, "reproduces"),
+    ("difference", "ab", 1.0, {"a": [5.4, 5.41, 5.4], "b": [5, 5, 5]}, "less than half of the effect"),
+    ("difference", "ab", 1.0, {"a": [6, 8, 6], "b": [6, 6, 6]}, "not decided"),
+    ("reduction", "ab", 0.9, {"a": [2, 2, math.inf], "b": [20, 20, math.inf]}, "not decided"),  # two thirds of the seeds
+    ("order", "abc", None, {"a": [5, 5, 5], "b": [4, 4, 4], "c": [3, 3, 3]}, "does not reproduce"),
+    ("at_least", "ab", 0.9, {"a": [3, 3, 3], "b": [1, 1, 1]}, "reproduces"),
+    ("at_least", "ab", 2.5, {"a": [3, 3, 3], "b": [1, 1, 1]}, "reproduces in direction"),
+    ("at_least", "ab", 5.0, {"a": [3, 3, 3], "b": [1, 1, 1]}, "does not reproduce"),
+    ("at_least", "ab", 0.9, {"a": [3, 3], "b": [1]}, "not decided"),  # one seed
+]
+
+
+@pytest.mark.parametrize(("kind", "cells", "published", "values", "word"), CASES)
+def test_a_verdict_rests_on_the_numbers(kind, cells, published, values, word):
+    tolerance = 0.05 if kind == "reduction" else 0.0 if kind == "at_least" else 1.0
+    assert decided(kind, cells, published, tolerance, **values).word == word
+
+
+@pytest.mark.parametrize("n", [2, 3, 9])
+def test_the_interval_is_students(n):
+    from scipy.stats import t, tstd
+
+    values = np.random.default_rng(n).standard_normal(n)
+    wanted = t.interval(0.95, n - 1, values.mean(), tstd(values) / math.sqrt(n))
+    assert interval(dict(enumerate(values))) == pytest.approx(wanted)
+    assert interval({(i, "0"): value for i, value in enumerate(values)}) == pytest.approx(wanted)  # all share a draw of the data
+    assert interval({(i, str(i)): value for i, value in enumerate(values)}) == pytest.approx(wanted)  # each has its own
+
+
+def test_seeds_that_share_a_draw_of_the_data_are_no_independent_draws():
+    values = {(0, "a"): 1.0, (1, "b"): 3.0, (2, "c"): 2.5}
+    twice = values | {(seed + 3, data): value for (seed, data), value in values.items()}  # each draw again, with the same number
+    assert interval(twice) == pytest.approx(interval(values))
+    mixed = {(0, "0"): 1.0, (1, "0"): 1.1, (2, "0"): 0.9, (3, "3"): 1.5, (4, "4"): 0.5, (5, "5"): 1.0}
+    low, high = interval(mixed)
+    assert (low + high) / 2 == pytest.approx(np.mean(list(mixed.values())))
+    half = 3.1824463 * math.sqrt(4 / 3 * (0.0**2 + 0.5**2 + 0.5**2 + 0.0**2)) / 6  # three degrees of freedom
+    assert (high - low) / 2 == pytest.approx(half)
+
+
+def test_an_order_and_what_is_the_same_are_said_in_words():
+    names = {"a, b: 1 class": [3, 4, 3], "a, b: 10 classes": [5, 7, 6]}
+    found = decided("order", names, **names).ours
+    assert found.startswith("1 class: 3.33, 10 classes: 6; in this order in 3 of 3 seeds; 1 class − 10 classes: −2.67 [−")
+    assert decided("reduction", "ab", 0.5, a=[4, 5, 6], b=[4, 5, 6]).ours == "as many in 3 of 3 seeds"
+    found = decided("reduction", "ab", 0.5, a=[4, math.inf], b=[4, math.inf]).ours
+    assert found == "as many in 1 of 2 seeds, neither gets there in the other"
+
+
+def of_ab(values, claim, **given):
+    take = Quantity(summary="accuracy_max")
+    of = Published("f", "p", "t", "s", "", "%", False, "", tuple(Cell(name, {}, take) for name in "ab"), ())
+    measured = {"a": Measured(dict(enumerate(values))), "b": Measured(dict(enumerate([5.1, 5.0, 5.0][: len(values)])))}
+    return verdict(claim, of, measured, **given)
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ([4, 5, 6], "not decided"),
+        ([1, 1, 1], "does not reproduce"),
+        ([7, 7.1, 7], "less than half of the effect"),
+        ([10, 10.1, 10], "reproduces"),
+    ],
+)
+def test_small_runs_are_not_run_at_size_whatever_they_say(values, word):
+    claim = Claim("c", "difference", ("a", "b"), 5.0, 1.0)
+    assert of_ab(values, claim).word == word
+    found = of_ab(values, claim, small=True)
+    assert found.word == "not run at size" and found.why == f"small: {word}"
+
+
+def test_runs_of_an_older_version_have_no_verdict_but_say_what_they_would_have():
+    claim = Claim("c", "difference", ("a", "b"), 5.0, 1.0)
+    found = of_ab([10, 10.1, 10], claim, older=True, small=True)
+    assert found.word == "to be run again" and found.why == "an older version: reproduces"
+    by_hand = of_ab([10, 10.1, 10], dataclasses.replace(claim, again="Another split."))
+    assert (by_hand.word, by_hand.why) == ("to be run again", "Another split.")
+
+
+@pytest.mark.parametrize(
+    ("values", "why"), [([15, 15.1, 15], "more than published"), ([10.6, 10.7, 10.6], "more than published"), ([9, 11, 12], "")]
+)
+def test_an_effect_that_is_wholly_beyond_the_published_one_is_said_to_be_more(values, why):
+    claim = Claim("c", "difference", ("a", "b"), 5.0, 1.0)
+    found = of_ab(values, claim)
+    assert found.why == why and found.published == "+5, within 1"
+    assert of_ab(values, claim, small=True).why == f"small: {found.word}" + (f", {why}" if why else "")
+    turned = of_ab([10.1 - value for value in values], dataclasses.replace(claim, published=-5.0))  # b - a for a - b
+    assert turned.why == why and turned.published == "−5, within 1"
+
+
+def test_what_no_run_could_contradict_is_no_test():
+    found = of_ab([10, 10.1, 10], Claim("c", "difference", ("a", "b"), 5.0, 1.0, void="One class."), small=True)
+    assert (found.word, found.why) == ("no test", "One class.") and found.ours.startswith("+5 [")
+
+
+def test_only_seeds_that_both_have_count():
+    of = Published("f", "p", "t", "s", "", "%", False, "", tuple(Cell(n, {}, Quantity(summary="accuracy_max")) for n in "ab"), ())
+    measured = {"a": Measured({0: 9.0, 1: 9.1, 2: 9.0}), "b": Measured({1: 4.0, 2: 4.0, 3: 4.0, 4: 4.0})}
+    found = verdict(Claim("c", "difference", ("a", "b"), 5.0), of, measured)
+    assert (found.word, found.why) == ("not decided", "two seeds")
+
+
+@pytest.mark.parametrize("kind", ["difference", "reduction", "order", "within", "at_least"])
+def test_fewer_than_three_seeds_decide_nothing(kind):
+    for seeds, decided_now in ((1, False), (2, False), (3, True)):
+        a, b = [20.0, 20.1, 20.0][:seeds], [10.0, 10.0, 10.1][:seeds]
+        names = {"reduction": ("b", "a")}.get(kind, ("a", "b"))
+        found = decided(
+            kind, names, {"within": None, "order": None, "reduction": 0.5}.get(kind, 10.0), theirs={"a": 20, "b": 10}, a=a, b=b
+        )
+        assert (found.word != "not decided") is decided_now
+        assert found.why == ("one seed", "two seeds", "")[seeds - 1]
+
+
+@pytest.mark.parametrize("kind", ["difference", "reduction", "order"])
+def test_cells_without_a_seed_in_common_have_no_verdict(kind):
+    of = Published(
+        "f", "p", "t", "s", "", "%", False, "", tuple(Cell(n, {}, Quantity(summary="accuracy_last10")) for n in "ab"), ()
+    )
+    measured = {"a": Measured({0: 75.0}), "b": Measured({1: 94.0})}
+    assert verdict(Claim("c", kind, ("a", "b"), 0.2), of, measured)[:2] == ("not run", "no seed in common")
+
+
+def test_a_number_that_is_not_of_rounds_may_be_reduced_too():
+    cells = (Cell("a", {}, Quantity(summary="accuracy_last10")), Cell("b", {}, Quantity(summary="accuracy_last10")))
+    of = Published("f", "p", "t", "s", "", "%", False, "", cells, ())
+    values = {"a": Measured({0: 75.0, 1: 76.0, 2: 75.0}), "b": Measured({0: 94.0, 1: 95.0, 2: 94.0})}
+    found = verdict(Claim("c", "reduction", ("a", "b"), 0.2, 0.05), of, values)
+    assert found[:3] == ("reproduces", "20 % less [20 % less, 20 % less] (3 of 3 seeds less)", "20 % less, within 5 points")
+
+
+def test_the_interval_of_a_reduction_is_that_of_the_quotient():
+    from scipy.stats import t as student
+
+    a, b = np.array([4, 5, 3.0]), np.array([40, 30, 50.0])
+    logs = np.log(a / b)
+    ends = 1 - np.exp(student.interval(0.95, 2, logs.mean(), logs.std(ddof=1) / math.sqrt(3)))
+    found = decided("reduction", "ab", 0.9, 0.05, a=list(a), b=list(b))
+    low, high = (f"{abs(100 * end):.{1 if end > 0.95 else 0}f} % fewer" for end in sorted(ends))
+    assert f"[{low}, {high}]" in found.ours
+
+
+@pytest.mark.parametrize(
+    ("ours", "word"),
+    [
+        ([50, 61, 70, 80.5], "reproduces"),
+        ([50, 60, 75, 95], "reproduces in direction"),
+        ([40, 45, 50, 55], "does not reproduce"),
+        ([80, 70, 60, 50], "does not reproduce"),
+    ],
+)
+def test_numbers_are_within_or_in_the_same_order_or_not(ours, word):
+    values = dict(zip("abcd", ([v - 0.1, v, v + 0.1] for v in ours), strict=True))
+    found = decided("within", "abcd", theirs={"a": 50, "b": 60, "c": 70, "d": 80}, **values)
+    assert found.word == word and "rank correlation" in found.ours
+
+
+def test_a_row_of_which_less_than_half_was_run_has_no_verdict():
+    found = decided("within", "abc", theirs={"a": 50, "b": 60, "c": 70}, a=[50], b=[], c=[])
+    assert found.word == "not run" and found.numbers == "1 of 3 cells were run"
+
+
+def test_cells_select_by_the_labels_of_the_plan(place):
+    before = row_of(replication_page([place / "runs"], [place / "published.toml"]), "FedAvg")
+    store = Store(place / "runs")
+    runs = {method: [run for run, record in store.records().items() if record["method"] == method] for method in ("fedavg", "ifca")}
+    pairs = (("fedavg", "ifca"), ("fesem", "fedavg"), ("b", "fedavg"))
+    labels = [{"label": label, "units": runs[method]} for label, method in pairs]
+    store.write_plan({"name": "a small sweep", "units": [*runs["ifca"], *runs["fedavg"]], "labels": labels})
+    page = replication_page([place / "runs"], [place / "published.toml"])
+    assert row_of(page, "FeSEM")[2:] == before[2:] and row_of(page, "FedAvg")[2:] == row_of(page, "IFCA")[2:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "published", "word"),
+    [
+        ("at_least", [{0: 90.0}, {}, {}], 80.0, "not run"),
+        ("difference", [{0: 10.0, 1: math.inf, 2: 3.0}, dict.fromkeys(range(3), math.inf)], -10.0, "not decided"),
+        ("order", [{0: 10.0, 1: 11.0, 2: 10.0}, dict.fromkeys(range(3), math.inf)], None, "reproduces"),
+        ("order", [dict.fromkeys(range(3), math.inf), {0: 10.0, 1: 11.0, 2: 10.0}], None, "does not reproduce"),
+        ("reduction", [dict.fromkeys(range(3), 5.0), dict.fromkeys(range(3), 0.0)], 0.5, "does not reproduce"),
+        ("reduction", [dict.fromkeys(range(3), 0.0), dict.fromkeys(range(3), 0.0)], 0.5, "does not reproduce"),
+    ],
+)
+def test_what_was_never_reached_or_hardly_run_or_is_nothing_has_a_verdict(kind, values, published, word):
+    names = tuple("abc"[: len(values)])
+    take = Quantity(summary="accuracy_max") if kind in ("at_least", "reduction") else Quantity(history="accuracy", reaches=0.9)
+    cells = tuple(Cell(name, {"label": name}, take, None, None, None) for name in names)
+    of = Published("f", "p", "t", "s", "", "", False, "", cells, ())
+    measured = {name: Measured(own, dict.fromkeys(own, 20)) for name, own in zip(names, values, strict=True)}
+    assert verdict(Claim("text", kind, names, published, 1.0), of, measured).word == word
+
+
+@pytest.mark.parametrize(
+    ("claim", "said"),
+    [
+        ('order = ["IFCA"]', "needs two cells or more"),
+        ('reduction = ["IFCA", "FedAvg"]\npublished = -0.5', "a reduction is a fraction above 0"),
+        ('within = ["Bare"]', "none of its cells has a published number"),
+    ],
+)
+def test_claims_that_nothing_could_decide_are_refused(tmp_path, claim, said):
+    text = FILE.split("[[claim]]")[0].replace("cells = [", 'cells = [\n    { name = "Bare", where = { label = "x" } },')
+    (tmp_path / "p.toml").write_text(f'{text}\n[[claim]]\ntext = "a claim"\n{claim}\n')
+    with pytest.raises(SpecError, match=said):
+        read_published([tmp_path / "p.toml"])
+
+
+def test_rounds_to_a_target_are_taken_from_a_curve():
+    with pytest.raises(SpecError, match="unknown"):
+        read_quantity("round_to_target", "take")
