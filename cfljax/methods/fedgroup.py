@@ -90,7 +90,7 @@ class Config(CountedConfig):
     average: str = option("samples", "weights of the participants inside a group", choices=AVERAGES)
     every: int | None = every()
     similarity: str = similarity()
-    snapshots: bool = option(False, "keep the embedding and the EDC and MADC matrices of the cold start")
+    snapshots: bool = option(False, "keep the EDC and MADC matrices of the cold start")
 
     def check(self, where: str) -> None:
         """Combinations; raises SpecError."""
@@ -212,8 +212,6 @@ def _found(
     number = number_of(config, delta[np.argsort(uid[ids], kind="stable")])
     grouping = (int(count(number, config.models_kept)), config.cold_start, config.snapshots)
     found, snapshot = first_groups(keys.fold(key, "cold_start"), delta, uid[ids], *grouping)
-    if config.snapshots:  # as wide for every number of groups
-        snapshot["embedding"] = np.pad(snapshot["embedding"], ((0, 0), (0, config.models_kept - grouping[0])))
     founder, labels = np.zeros(federation.clients, bool), np.full(federation.clients, -1, np.int32)
     founder[ids], labels[ids] = True, found
     parts = [(ids, delta)] if config.similarity == "exact" else train(ids)

@@ -149,12 +149,6 @@ def test_options_of_ifca_keep_to_the_models_that_may_be_chosen(options, particip
     np.testing.assert_allclose(found.models()[:3], given.models(), atol=1e-5)
 
 
-def test_fedgroup_s_snapshots_are_as_wide_for_every_number():
-    snapshots = [setup_of("fedgroup", federation(), lr=lr, most=5, snapshots=True) for lr in (0.1, 0.0)]
-    assert [int(each["number"].clusters) for each in snapshots] == [3, 1]
-    assert [each["snapshot"]["embedding"].shape for each in snapshots] == [(12, 5)] * 2
-
-
 def test_ocfl_merges_to_the_number_that_is_found():
     runs = [play.rounds("ocfl", federation(), noise="isolate", most=5, merge_to=to) for to in (None, "auto", 3)]
     unmerged, found, given = runs
