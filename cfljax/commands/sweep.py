@@ -82,9 +82,9 @@ def run(flags: argparse.Namespace) -> int:
         return preview.explain(spec, flags.workers)
     shape = _devices(flags)
     from cfljax.devices import distributed
-    from cfljax.launch import hosts, workers
+    from cfljax.launch import workers
     from cfljax.launch.plan_file import mesh_of
-    from cfljax.launch.sweep import Options, carry_out
+    from cfljax.launch.sweep import Options, carry_out, follow, joined
     from cfljax.report.tables import comparison
     from cfljax.report.write import report
     from cfljax.results.result import Results
@@ -95,9 +95,9 @@ def run(flags: argparse.Namespace) -> int:
     options = Options(flags.keep, flags.quiet, flags.retry_failed, chosen, part, shape)
     if flags.as_worker:
         return workers.be_worker(flags.as_worker, flags.processors, spec, Store(folder), options)
-    with hosts.joined(spec, shape):
+    with joined(spec, shape):
         if not distributed.leads():
-            return hosts.follow(spec)
+            return follow(spec)
         store = Store(folder)
         mesh_of(store, store.read_plan() or {}, shape)
         store.write_spec(_as_written(flags))
@@ -170,12 +170,19 @@ def _devices(flags: argparse.Namespace) -> Shape | None:
         return None
     if flags.launcher != "local" or flags.workers or flags.as_worker:
         raise SpecError("--mesh and --distributed: are for one process on each machine, without --launcher and --workers")
-    from cfljax.devices import mesh
-    from cfljax.devices.distributed import Hosts
-    from cfljax.launch import hosts
+    from cfljax.devices import distributed, mesh
+    from cfljax.devices.cores import use_cores
+    from cfljax.devices.machine import this_machine
 
     shape = mesh.parse("auto" if flags.mesh is None else flags.mesh)
-    hosts.prepare(shape, Hosts(places[0], places[1], places[2]) if flags.distributed else None)
+    devices = max(1, shape.runs * shape.clients // (flags.num_processes or 1))
+    if devices > mesh.MOST:
+        raise SpecError(f"--mesh {shape}: {devices:,} devices in a process; at most {mesh.MOST:,}")
+    use_cores(None if shape == mesh.AUTO else devices)
+    if flags.distributed:
+        distributed.connect(*places)
+    else:
+        this_machine(shape).shape()
     return shape
 
 

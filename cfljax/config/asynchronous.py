@@ -28,11 +28,6 @@ class Asynchronous:
     exponent: float | None = option(None, "polynomial: how fast the factor falls (0.5)", low=0, traced=True)
     slope: float | None = option(None, "hinge: how fast it falls (10)", low=0, traced=True)
     grace: float | None = option(None, "hinge: the steps before it falls (4)", low=0, traced=True)
-    divisor: str = option(
-        "weights",
-        "a cluster's sum is divided by its updates' weights without those factors, or by the discounted ones",
-        choices=("weights", "discounted"),
-    )
 
     def __post_init__(self) -> None:
         for name, (default, owner) in _OWNERS.items():

@@ -21,7 +21,6 @@ from cfljax.config.stop import check_stop
 from cfljax.config.tables import RESERVED, Draft, data_drafts, method_draft, model_drafts, train_drafts
 from cfljax.config.train import Train
 from cfljax.config.transit import check_method
-from cfljax.config.tries import check_tries
 from cfljax.config.values import MAX_RUNS, Field, axis, fields_of
 from cfljax.errors import SpecError, suggest
 from cfljax.methods import METHODS
@@ -207,7 +206,6 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         checked.add(key)
         _check_together(data, train)
         check_stop(train.stops, data.validation)
-        check_tries(c.label, method.options, data, train)
         check_parts(c.label, method.options, train)
         check_start(c.label, method.options, model.options, train, data)
         check_server(c.label, method.options, train.server_table)

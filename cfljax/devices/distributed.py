@@ -1,111 +1,114 @@
-"""Several processes, perhaps on several machines, that compute one run together: the messages between them.
-
-Arrays travel between devices through JAX; `cfljax.devices.same` gives all processes those of process 0. What the processes must
-agree on besides (which batch, how many rounds until the next look) goes through the key-value store of `jax.distributed`. A process
-that waits looks every half second whether another one has ended, and then ends for the same reason. JAX notices a process that is
-killed.
-"""
+"""Several processes, perhaps on several machines, that compute one run together (`--distributed`). Arrays travel between devices
+through JAX, all else through the key-value store of `jax.distributed`. All processes call these functions at the same points."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import sys
 import threading
 import time
-from typing import Any, NamedTuple, NoReturn, TypeVar
+import traceback
+from typing import Any, NoReturn, TypeVar
 
-from cfljax.devices.watch import Seen, watch
-from cfljax.errors import CfljaxError, SpecError, StoreError
+import numpy as np
+
+from cfljax.errors import CfljaxError, SpecError
 from cfljax.lazy import jax
+from cfljax.types import Tree
 
-Told = TypeVar("Told")
-
-HEARTBEAT = 20
-"""Seconds without a sign of life after which a process counts as dead, and the others end."""
-TOGETHER = 120
-"""Seconds for all processes to start."""
-APART = 120
-"""Seconds that a process with an error waits for the others to report; then it ends, which ends them."""
-PARTING = 10
-"""Seconds that a process waits at its end for the others to end, too."""
-MOMENT = 0.5
-"""Seconds for the others to print what they have read."""
+Value = TypeVar("Value")
+HEARTBEAT, TOGETHER, APART, PARTING = 20, 120, 30, 2
+"""Seconds: without a sign of life from a process, after which JAX ends the others; for all to start; for all to fail in a batch
+where one has failed; for the others to read why one ends."""
 SLICE = 500
-"""Milliseconds between two looks at whether others have ended."""
-
-
-class Hosts(NamedTuple):
-    """How the processes find each other; what is None is taken from Slurm, Kubernetes, MPI or the TPU."""
-
-    coordinator: str | None = None
-    """host:port of process 0."""
-    number: int | None = None
-    """The number of this process, from 0."""
-    processes: int | None = None
-    """The number of processes."""
-
-
-class Ended(CfljaxError):
-    """Another process has ended, or has broken off the batch. `process`: the one with the error, `words`: its message."""
-
-    def __init__(self, process: int, words: str, code: int):
-        super().__init__(f"process {process} of --distributed: {words}" if words else "the sweep is over")
-        self.process, self.words, self.exit_code = process, words, code
-
-
-END = "cfljax/end"
-"""The key under which processes say that they end."""
-NOBODY = -1
-"""Stands for the number of the process with the error, where devices of another process do not answer."""
-_SILENCE = re.compile("gloo|nccl|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED", re.IGNORECASE)
+"""Milliseconds between two looks at the messages."""
+_LOST = re.compile("gloo|nccl|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED", re.IGNORECASE)
 _client: Any = None
-"""The key-value store of `jax.distributed`; None: this process is alone."""
-_batch = 0
-"""Number of the batch: so the messages of one cannot be taken for those of the next, wherever an error broke it off."""
-_turn = 0
-"""Number of the message in its batch, equal in all processes."""
+"""The key-value store; None: this process is alone."""
+_batch, _turn = 0, 0
+"""Numbers of the batch and of the message in it, equal in all processes."""
+_ending = threading.Lock()
+"""Is held by the thread that ends this process."""
 
 
-def connect(hosts: Hosts) -> None:
-    """Join the other processes. Call this before JAX computes anything."""
+def connect(coordinator: str | None, number: int | None, processes: int | None) -> None:
+    """Join the other processes, before JAX computes anything. `coordinator`: host:port of process 0; `number`: of this process. If
+    none of the three is given, they are taken from Slurm, Kubernetes, MPI or the TPU."""
     global _client
-    if 0 < sum(value is not None for value in hosts) < len(hosts):
+    if len({value is None for value in (coordinator, number, processes)}) > 1:
         raise SpecError("--distributed: give --coordinator, --process-id and --num-processes, or none of them")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    if "jax_enable_preemption_service" in jax.config.values:
-        jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM to itself
-    late = threading.Timer(TOGETHER, _alone, [hosts])  # JAX itself would abort with a page of its own names
+    jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM to itself
+    where = f" at {coordinator}" if coordinator else ""
+    why = f"--distributed: not all processes have met{where} after {TOGETHER} seconds; start all of them"
+    late = threading.Timer(TOGETHER, _end, [why, SpecError.exit_code])  # JAX itself would abort with a stack trace
     late.daemon = True
     late.start()
     try:
         jax.distributed.initialize(
-            hosts.coordinator,
-            hosts.processes,
-            hosts.number,
-            initialization_timeout=3 * TOGETHER,
-            heartbeat_timeout_seconds=HEARTBEAT,
+            coordinator, processes, number, initialization_timeout=3 * TOGETHER, heartbeat_timeout_seconds=HEARTBEAT
         )
     except (RuntimeError, ValueError, TypeError) as error:
         raise SpecError(f"--distributed: {' '.join(str(error).split())[:300]}") from None
     finally:
         late.cancel()
-    from jax._src import distributed  # the store of keys has no public name
+    from jax._src import distributed  # the store has no public name
 
     _client = distributed.global_state.client
-    if distributed.global_state.process_id:  # process 0 keeps the messages, and nothing aborts it
-        watch(_seen, SLICE / 1000, end)
+    threading.Thread(target=_watch, daemon=True).start()
 
 
-def _alone(hosts: Hosts) -> NoReturn:
-    """Say that other processes have not come, and end this process."""
-    where = f" at {hosts.coordinator}" if hosts.coordinator else ""
-    number = f"{hosts.processes} processes" if hosts.processes else "processes"
-    why = f"not all {number} have met{where} after {TOGETHER} seconds; start all of them"
-    print(f"cfljax: --distributed: {why}", file=sys.stderr, flush=True)
-    os._exit(SpecError.exit_code)
+def _watch() -> None:
+    """End this process where another one ends with an error: it may wait for devices, and never learn of it."""
+    while (client := _client) is not None:
+        try:
+            said = client.key_value_dir_get("cfljax/end/")
+        except jax.errors.JaxRuntimeError:
+            return  # JAX ends this process
+        if said and _ending.acquire(blocking=False):
+            _end(*json.loads(said[0][1]))
+        time.sleep(SLICE / 1000)
+
+
+def _end(line: str, code: int) -> NoReturn:
+    print(f"cfljax: {line}", file=sys.stderr, flush=True)
+    os._exit(code)
+
+
+def fail(error: BaseException) -> None:
+    """End the other processes because of this error and, where it is no signal, this one: an orderly end would wait for devices
+    that no longer answer."""
+    line, code = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split()), getattr(error, "exit_code", 1)
+    if isinstance(error, CfljaxError):
+        line = " ".join(str(error).split())
+    elif lost(error):
+        time.sleep(PARTING)  # the reason of another process ends this one, if there is one
+        line = f"the processes of this run have lost each other ({line[:500]}); start all of them again to go on"
+    elif isinstance(error, Exception):
+        traceback.print_exception(error)
+    _ending.acquire()
+    try:
+        told = f"process {jax.process_index()} of --distributed: {line[:2000]}"
+        _client.key_value_set(f"cfljax/end/{jax.process_index()}", json.dumps([told, code]))
+        time.sleep(PARTING if leads() else 0)  # process 0 keeps the messages
+    except jax.errors.JaxRuntimeError:
+        pass  # the others have gone
+    if isinstance(error, Exception):
+        _end(line, code)
+
+
+def lost(error: BaseException) -> bool:
+    """Whether the error says that devices of another process do not answer any more."""
+    return isinstance(error, jax.errors.JaxRuntimeError) and _LOST.search(str(error)) is not None
+
+
+def leave() -> None:
+    """End with the other processes, after the last batch."""
+    global _client
+    _client = None
+    jax.distributed.shutdown()
 
 
 def connected() -> bool:
@@ -118,162 +121,55 @@ def leads() -> bool:
     return _client is None or jax.process_index() == 0
 
 
-def begin() -> None:
-    """Count a new batch; all processes call this at the same point."""
-    global _batch, _turn
-    _batch, _turn = _batch + 1, 0
-
-
-def _key() -> str:
-    """The key of the next message."""
+def gather(word: str) -> list[str]:
+    """The words of all processes, in the order of their numbers."""
     global _turn
     _turn += 1
-    return f"cfljax/{_batch}/{_turn}"
-
-
-def tell(message: str) -> None:
-    """Send a message from process 0 to all others, which `hear`."""
-    _client.key_value_set(_key(), message)
-
-
-def hear() -> str:
-    """The next message of process 0, however long that takes: it may wait for another sweep on the same folder."""
-    key = _key()
-    while True:
-        try:
-            return str(_client.blocking_key_value_get(key, SLICE))
+    key, words = f"cfljax/{_batch}/{_turn}", list[str]()
+    _client.key_value_set(f"{key}/{jax.process_index()}", word)
+    while len(words) < jax.process_count():
+        try:  # in slices, so that signals are answered
+            words.append(str(_client.blocking_key_value_get(f"{key}/{len(words)}", SLICE)))
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise
-        _see_who_ended()
+    return words
 
 
-def gather(word: str) -> list[str]:
-    """The words of all processes, in the order of their numbers; all call this at the same point."""
-    return _gathered(_key(), word)
+def agree(value: Value) -> Value:
+    """The value of process 0, in all processes, once all have come here: anything that JSON can hold."""
+    return json.loads(gather(json.dumps(value))[0]) if connected() else value  # type: ignore[no-any-return]
 
 
-def _gathered(key: str, word: str, patience: float = math.inf) -> list[str]:
-    """As `gather`, under this key. TimeoutError where not all have given their word within `patience` seconds."""
-    _client.key_value_set(f"{key}/{jax.process_index()}", word)
-    until, pause = time.monotonic() + patience, 0.001
-    while True:
-        words = _under(key)
-        if len(words) == jax.process_count():
-            return [words[number] for number in sorted(words)]
-        if pause >= SLICE / 1000:
-            _see_who_ended(but=key)
-        if time.monotonic() > until:
-            raise TimeoutError
-        time.sleep(pause)
-        pause = min(2 * pause, SLICE / 1000)
-
-
-def _under(key: str) -> dict[int, str]:
-    """Number of a process → its word under the key; none where this process has parted from the others."""
-    client = _client  # the thread of `watch` asks, too
-    said = [] if client is None else client.key_value_dir_get(f"{key}/")
-    return {int(name.rpartition("/")[2]): str(word) for name, word in said}
-
-
-def agree(value: Told) -> Told:
-    """The value of process 0, in all processes: anything that JSON can hold."""
-    if not leads():
-        value = json.loads(hear())
-    elif connected():
-        tell(json.dumps(value))
-    return value
-
-
-def meet() -> None:
-    """Wait until all processes have come to this point: devices wait for each other for half a minute only."""
-    if connected():
-        gather("")
-
-
-def outcome(error: BaseException | None) -> None:
-    """Exchange with the other processes how the batch has ended. `error`: what it raised in this process. Returns where it ended
-    well in all processes, or with an error in each of them: then all can go on. Else raises the error of this process (also where
-    others neither end nor report), or `Ended` with that of another one."""
-    try:
-        words = _gathered(f"cfljax/{_batch}/end", _words(error), math.inf if error is None else APART)
-    except TimeoutError:
-        assert error is not None  # or there was no limit
-        raise error from None
-    said = [json.loads(word) for word in words]
-    wrong = [each for each in said if each[1]]
-    if not wrong or [process for process, _, _ in wrong] == list(range(len(said))):
-        return
-    first = max(wrong, key=lambda each: each[0] >= 0)  # a silence has its reason elsewhere
-    if error is not None and first[0] in (jax.process_index(), NOBODY):
-        raise error
-    if first[0] == NOBODY:
-        raise TimeoutError(first[1])
-    raise Ended(*first)
-
-
-def end(error: BaseException | None) -> bool:
-    """Report that this process ends, and why, so that the others end, too. True where all processes have ended without an error.
-    After an error no process waits for another, except process 0, which keeps the messages until all have read them."""
-    global _client
-    client, _client = _client, None
-    if client is None:
-        return True
-    try:
-        client.key_value_set(f"{END}/{jax.process_index()}", _words(error))
-        until = time.monotonic() + PARTING
-        while len(said := client.key_value_dir_get(f"{END}/")) < jax.process_count() and time.monotonic() < until:
-            if error is not None and jax.process_index():
-                return False
-            time.sleep(0.05)
-        if error is None and [json.loads(word)[1] for _, word in said] == [""] * jax.process_count():
-            jax.distributed.shutdown()  # waits for all, and aborts where one has gone
-            return True
-        time.sleep(MOMENT)
-    except jax.errors.JaxRuntimeError:
-        pass  # the others have gone already
-    return False
-
-
-def lost(error: BaseException) -> bool:
-    """Whether the error says that devices of another process do not answer any more."""
-    return isinstance(error, jax.errors.JaxRuntimeError) and _SILENCE.search(str(error)) is not None
-
-
-def _words(error: BaseException | None) -> str:
-    """JSON of [number of the process with the error, its message, exit code]; the message is empty without an error."""
+def next_batch(error: Exception | None) -> None:
+    """Number the messages of the next batch. `error`: what this one has raised here. It is raised again, unless all processes have
+    failed and can go on alike."""
+    global _batch, _turn
+    failed, _batch, _turn = f"cfljax/failed/{_batch}/", _batch + 1, 0
     if error is None:
-        return json.dumps([jax.process_index(), "", 0])
+        return
     if lost(error):
-        return json.dumps([NOBODY, " ".join(str(error).split())[:2000], 1])
-    if isinstance(error, Ended):
-        return json.dumps([error.process, error.words, error.exit_code])
-    words = str(error) if isinstance(error, CfljaxError) else f"{type(error).__name__}: {error}".rstrip(": ")
-    code = getattr(error, "exit_code", StoreError.exit_code if isinstance(error, OSError) else 1)
-    return json.dumps([jax.process_index(), " ".join(words.split())[:2000] or "?", code])
+        raise error
+    _client.key_value_set(f"{failed}{jax.process_index()}", "")
+    until = time.monotonic() + APART
+    while len(_client.key_value_dir_get(failed)) < jax.process_count():
+        if time.monotonic() > until:
+            raise error
+        time.sleep(SLICE / 1000)
 
 
-def _see_who_ended(but: str = "") -> None:
-    """Raise `Ended` where another process has ended, or has broken off this batch."""
-    for key in (END, f"cfljax/{_batch}/end"):
-        if key != but:
-            _see_who_said(key)
+def same(tree: Tree) -> Tree:
+    """The arrays of process 0, in all processes, whose trees differ in shapes at most. What scikit-learn or numpy computes on the
+    host may differ between machines in its last bits, and with them a decision of the method."""
+    if not connected():
+        return tree
+    from jax.experimental import multihost_utils
 
-
-def _see_who_said(key: str) -> None:
-    """Raise `Ended` where another process has said under this key that it has ended, or why."""
-    for number, word in _under(key).items():
-        process, words, code = json.loads(word)
-        if number != jax.process_index() and (words or key == END):
-            raise Ended(process, words, code)
-
-
-def _seen() -> Seen:
-    """Why another process has ended. To break off a batch ends none: this one may yet fail in it, too, and then all go on."""
-    try:
-        _see_who_said(END)
-    except Ended as ended:
-        return ended if ended.words else "apart"
-    except jax.errors.JaxRuntimeError:
-        return "apart"  # JAX ends this process
-    return None if connected() else "apart"
+    arrays, structure = jax.tree.flatten(jax.tree.map(np.asarray, tree))
+    for at, (kind, shape) in enumerate(agree([(str(array.dtype), array.shape) for array in arrays])):
+        raw = np.frombuffer(arrays[at].tobytes(), np.uint8) if leads() else np.zeros(shape, kind).reshape(-1).view(np.uint8)
+        if raw.size:
+            agree(None)  # devices wait for each other for half a minute only
+            raw = np.asarray(multihost_utils.broadcast_one_to_all(raw))
+        arrays[at] = raw.view(kind).reshape(shape)
+    return jax.tree.unflatten(structure, arrays)

@@ -10,6 +10,8 @@ from cfljax.errors import SpecError
 
 RUNS, CLIENTS = "runs", "clients"
 """The axes of a mesh."""
+MOST = 1024
+"""Devices of a process: simulated ones take memory and threads each."""
 
 
 class Shape(NamedTuple):

@@ -99,8 +99,8 @@ def step(
     lasts = jnp.max(flight.left, initial=0.0, where=arrives)
     lasts = jnp.where(there.any(), lasts, until_next(here, wall.elapsed.high, t))
     late = jnp.where(arrives, t - flight.begun, 0)
-    inside, outside = _factors(settings, late, hyper)
-    known = dataclasses.replace(here, flight=before._replace(arrives=arrives, inside=inside, outside=outside))
+    discount = DISCOUNTS[settings.staleness](late.astype(jnp.float32), hyper)
+    known = dataclasses.replace(here, flight=before._replace(arrives=arrives, discount=discount))
     state, info = go(known)
     assert info.flight is not None
     took = _of_clients(federation, flight, jnp.where(there, jnp.minimum(flight.left, lasts), 0.0))
@@ -120,8 +120,7 @@ def step(
         arrived=flight.arrived + jnp.sum(arrives, dtype=jnp.int32),
         applied=add_to(flight.applied, labels, jnp.int32(1)),
         arrives=None,
-        inside=None,
-        outside=None,
+        discount=None,
     )
     info = info._replace(traffic=_on_arrival(info.traffic, flight.up, new, arrives), flight=None)
     return (state, info), wall, after
@@ -144,13 +143,6 @@ def _first(buffer: int, flight: Flight, there: Array, uid: Array) -> Array:
 def _of_clients(federation: Federation, flight: Flight, each: Array) -> Array:
     """f32[C]: the numbers of the places f32[M] at the clients that are in them, in whose order sums are taken; 0 elsewhere."""
     return jnp.zeros(federation.clients).at[flight.ids].add(each)
-
-
-def _factors(settings: Asynchronous, late: Array, hyper: Hyper) -> tuple[Array, Array]:
-    """f32[M] each: the factors of the weights in a mean, and of the parts of it (`Flight.inside`, `Flight.outside`)."""
-    discount = DISCOUNTS[settings.staleness](late.astype(jnp.float32), hyper)
-    same = jnp.ones_like(discount)
-    return (discount, same) if settings.divisor == "discounted" else (same, discount)
 
 
 def _on_arrival(traffic: Traffic, up: Array, new: Array, arrives: Array) -> Traffic:

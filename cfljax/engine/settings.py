@@ -38,8 +38,6 @@ class Asynchronous(NamedTuple):
     """How many updates it waits for."""
     staleness: str
     """How the weight of an update depends on its staleness: a name of `engine.asynchronous.DISCOUNTS`."""
-    divisor: str
-    """What the sum of a cluster's weighted updates is divided by: "weights" without the discounts, or "discounted" ones."""
     home: int = 0
     """How many numbers of a model stay with the client."""
 

@@ -11,7 +11,6 @@ from cfljax import keys
 from cfljax.devices import distributed
 from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import lying, placed, sharded
-from cfljax.devices.same import same
 from cfljax.engine.clock import Clock
 from cfljax.engine.finetune import scores_of_finetuned
 from cfljax.engine.groups import Group
@@ -53,7 +52,7 @@ def simulate(
     batch = Simulation(parts, whole, federation, resume)
     done, rows = (0, []) if resume is None else (resume.done, [resume.rows])
     clock = Clock(before.rounds, before.evaluation)
-    distributed.meet()
+    distributed.agree(None)  # devices wait for each other for half a minute only
     last = settings.rounds if until is None else min(until, settings.rounds)
     watch = batch.watch
     while not rows or (done < last and watch.live[:runs].any()):
@@ -116,7 +115,7 @@ def group_of(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]])
     run_keys = keys.root(np.array(seeds))
     hyper = {name: np.array([h[name] for h in hypers], np.float32) for name in hypers[0]}
     with jax.default_matmul_precision(settings.precision):
-        setup = same(_setups(parts, run_keys, hypers))
+        setup = distributed.same(_setups(parts, run_keys, hypers))
     return Group(run_keys, hyper, setup)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from cfljax import keys
+from cfljax.devices import distributed
 from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import lying, placed
-from cfljax.devices.same import same
 from cfljax.engine import groups, history
 from cfljax.engine.clock import Clock
 from cfljax.engine.compiling import compile_programs
@@ -177,7 +177,7 @@ class Simulation:
                     state = parts.method.regroup(keys.fold(self.whole.keys[r], "regroup", done), state, seen, numbers, done)
                 states.append(state)
         state = jax.tree.map(lambda *each: np.stack([np.asarray(e) for e in each]), *states)
-        self.carries = self._dealt(same(carry._replace(state=state)))
+        self.carries = self._dealt(distributed.same(carry._replace(state=state)))
 
 
 def _with(all_runs: np.ndarray, run: int, own: np.ndarray) -> np.ndarray:

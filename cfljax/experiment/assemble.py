@@ -149,7 +149,7 @@ def _asynchronous(run: Run, model: Model, parts: Pairs, clients: int) -> Asynchr
     if (table := run.train.buffered) is None:
         return None
     check_buffer(table, run.train.participants(clients))
-    return Asynchronous(table.buffer, table.staleness, table.divisor, len(parts_of(model, parts).home) if parts else 0)
+    return Asynchronous(table.buffer, table.staleness, len(parts_of(model, parts).home) if parts else 0)
 
 
 def _server(run: Run) -> ServerOptimiser | None:

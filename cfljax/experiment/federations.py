@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import zlib
 from typing import NamedTuple
 
 import numpy as np
@@ -36,11 +35,6 @@ def in_lines(federation: Federation) -> Federation:
         return federation
     lines = x.reshape(x.shape[0], -1)
     return dataclasses.replace(federation, pool=federation.pool._replace(x=lines), form=x.shape[1:])
-
-
-def checksum(run: Run) -> str:
-    """8 hexadecimal digits: a checksum of all arrays of the run's federation, to compare processes by."""
-    return _checksum(key_of(run))
 
 
 def sample_shape(federation: Federation) -> tuple[int, ...]:
@@ -89,15 +83,6 @@ def _host_federation(key: FederationKey) -> Federation:
 
 
 @functools.lru_cache(maxsize=2)
-def _checksum(key: FederationKey) -> str:
-    total = 0
-    for leaf in jax.tree.leaves(_host_federation(key)):
-        array = np.ascontiguousarray(leaf)
-        total = zlib.crc32(array.view(np.uint8).reshape(-1), zlib.crc32(f"{array.dtype} {array.shape}".encode(), total))
-    return f"{total:08x}"
-
-
-@functools.lru_cache(maxsize=2)
 def device_federation(key: FederationKey) -> Federation:
     """The federation of this key, on the device."""
     return jax.device_put(_host_federation(key))
@@ -105,5 +90,5 @@ def device_federation(key: FederationKey) -> Federation:
 
 def forget() -> None:
     """Drop the federations that were made: the name of a plug-in means something else now."""
-    for kept in (_host_federation, _checksum, device_federation):
+    for kept in (_host_federation, device_federation):
         kept.cache_clear()

@@ -27,8 +27,7 @@ from cfljax.experiment.assemble import assemble
 from cfljax.experiment.batching import Batch, check_memory
 from cfljax.experiment.model_size import size_of_run
 from cfljax.experiment.privacy import crowd_of, epsilon, epsilon_of_choices
-from cfljax.launch import lockstep
-from cfljax.launch.checkpoints import Checkpoints
+from cfljax.launch.checkpoints import Checkpoints, from_arrays, to_arrays
 from cfljax.lazy import jax
 from cfljax.registry.options import Table, Value, show
 from cfljax.store import of_drift, provenance, summarise
@@ -75,10 +74,10 @@ def run_batch(
     except Exception as caught:
         error = caught
     if distributed.connected():
-        distributed.outcome(error)
+        distributed.next_batch(error)
     if error is None:
         return units
-    if not catch or isinstance(error, DataError | StoreError | distributed.Ended) or distributed.lost(error):
+    if not catch or isinstance(error, DataError | StoreError):
         raise error
     why = str(error) if isinstance(error, CfljaxError) else f"{place_of(error)}{type(error).__name__}: {error}"
     too_large = batch.width > 1 and ("RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError))
@@ -102,8 +101,6 @@ def _units(
     """The units of a batch; raises whatever goes wrong."""
     parts = assembled(batch, machine)
     check_memory(batch, size_of_run(batch.first, parts.federation, parts.model), machine.memory)
-    if distributed.connected():
-        lockstep.compare(batch, parts)
     why = ""
     try:
         outputs = _simulate(batch, parts, progress, checkpoints, until)
@@ -161,7 +158,10 @@ def _simulate(
     compute = functools.partial(simulate, parts, batch.seeds, batch.hypers, progress=after_chunk, checkpoint=save, until=until)
     resume = None if checkpoints is None else checkpoints.load()
     if distributed.connected():
-        resume = lockstep.share_checkpoint(resume)
+        arrays, meta = ({}, None) if resume is None else to_arrays(resume)
+        names, meta = distributed.agree((list(arrays), meta))
+        arrays = distributed.same({name: arrays.get(name, 0) for name in names})
+        resume = None if meta is None else from_arrays(arrays, meta)
     try:
         return compute(resume=resume)
     except CheckpointMismatch as why:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from cfljax.config import Run, Spec
 from cfljax.devices import distributed
-from cfljax.devices.machine import Machine, this_machine, told
-from cfljax.devices.mesh import Shape
-from cfljax.errors import SpecWarning
+from cfljax.devices.machine import Machine, Speed, this_machine, told
+from cfljax.devices.mesh import AUTO, Shape
+from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment import batching
-from cfljax.launch import lockstep
 from cfljax.launch.batch import InHalves, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, log_batch
-from cfljax.launch.plan_file import Settled, entry, settle, unlike
+from cfljax.launch.plan_file import OTHERS, Settled, as_laid_down, entry, mark, settle, unlike
 from cfljax.launch.progress import Progress
 from cfljax.registry.options import Table
+from cfljax.software import software
 from cfljax.store import Store
 
 
@@ -113,6 +115,48 @@ def outcome(spec: Spec, store: Store, todo: list[batching.Batch]) -> Outcome:
     return Outcome(statuses.count("done"), statuses.count("diverged"), statuses.count("failed"), computed)
 
 
+@contextlib.contextmanager
+def joined(spec: Spec, shape: Shape | None) -> Iterator[None]:
+    """Where several processes compute together (`--distributed`), an exception in this context ends all of them. `shape`: the mesh
+    that was asked for."""
+    if not distributed.connected():
+        yield
+        return
+    try:
+        agree_on_start(spec, this_machine(shape))
+        yield
+        if distributed.leads():
+            distributed.agree(None)  # no batch comes next
+    except BaseException as error:
+        distributed.fail(error)
+        raise
+    distributed.leave()
+
+
+def agree_on_start(spec: Spec, machine: Machine) -> None:
+    """SpecError in all processes where one of them reads another spec or other data, or is another program or machine."""
+    facts = {"version": software(), "--mesh": machine.mesh, "devices": [machine.backend, machine.devices], "the spec": mark(spec)}
+    said = [json.loads(word) for word in distributed.gather(json.dumps(facts))]
+    for number, other in enumerate(said):
+        for name, value in other.items():
+            if value != said[0][name]:
+                why = f"{name} is {value} in process {number} and {said[0][name]} in process 0; give all the same. Or {OTHERS}"
+                raise SpecError(f"--distributed: {why}")
+    machine.shape()
+
+
+def follow(spec: Spec) -> int:
+    """Compute the batches that process 0 announces, until there are no more; the exit code."""
+    by_id = {run.id: run for run in spec.units()}
+    while (announced := distributed.agree(None)) is not None:
+        runs, width, mesh, speed = announced
+        batch = as_laid_down([by_id[name] for name in runs], width)
+        assert batch is not None, "the same runs share a program in all processes"
+        with contextlib.suppress(InHalves):
+            run_batch(batch, this_machine(Shape(*mesh), Speed(*speed)), "none")
+    return 0
+
+
 class Worker(NamedTuple):
     """Computes batches and keeps their units."""
 
@@ -148,7 +192,7 @@ class Worker(NamedTuple):
 
         checkpoints = Checkpoints(self.store, batch.id)
         if distributed.connected():
-            lockstep.announce(batch, self.machine)
+            distributed.agree(([run.id for run in batch.runs], batch.width, self.machine.mesh or AUTO, self.machine.speed))
         try:
             units = run_batch(batch, self.machine, self.options.keep, report, checkpoints)
         except InHalves as why:

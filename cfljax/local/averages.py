@@ -30,12 +30,11 @@ def averages(
     clients are under way (`train.asynchronous`), those are averaged that arrive in this round."""
     heard = arriving(federation, cohort, which)
     size = jnp.ones(heard.mask.shape) if average == "uniform" else federation.train.count[heard.ids].astype(jnp.float32)
-    size = size if heard.inside is None else size * heard.inside
     mix = weights_by(heard.which, heard.mask, size, clusters)
     if average == "nova":
         jobs = Jobs(heard.ids, heard.mask, heard.work, jnp.zeros((1, 0)), heard.which)
         mix = normalised(mix, lengths(train_steps(federation, jobs, solver.work), solver.step_of(hyper)))
-    return mix if heard.outside is None else mix * heard.outside
+    return mix if heard.discount is None else mix * heard.discount
 
 
 def with_lengths(sent: Traffic, cohort: Cohort, average: str) -> Traffic:

@@ -25,9 +25,7 @@ class Arriving(NamedTuple):
     """f32[S]."""
     which: Array
     """i32[S]: the cluster that each has trained for."""
-    inside: Array | None
-    """f32[S]: factors of their weights in a mean; None: they are 1."""
-    outside: Array | None
+    discount: Array | None
     """f32[S]: factors of their parts of a mean; None: they are 1."""
 
 
@@ -40,9 +38,9 @@ def under_way(federation: Federation) -> Flight | None:
 def arriving(federation: Federation, cohort: Cohort, which: Array) -> Arriving:
     """The clients whose updates are mixed in a round with this cohort, whose members train for the clusters `which` i32[S]."""
     if (flight := under_way(federation)) is None or flight.arrives is None:
-        return Arriving(cohort.ids, cohort.mask, cohort.work, which, None, None)
+        return Arriving(cohort.ids, cohort.mask, cohort.work, which, None)
     work, of = (jnp.where(cohort.mask, new, old) for new, old in ((cohort.work, flight.work), (which, flight.which)))
-    return Arriving(cohort.ids, flight.arrives, work, of, flight.inside, flight.outside)
+    return Arriving(cohort.ids, flight.arrives, work, of, flight.discount)
 
 
 def heard(federation: Federation, cohort: Cohort) -> Cohort:

@@ -49,7 +49,7 @@ class Config(PersonalConfig):
     own_steps = True
 
     alpha: float = option(0.5, "share of the personal model in the mixture, at first", low=0.0, high=1.0, traced=True)
-    adapt: str = option("round", "when a client's share follows its gradient", choices=("round", "step", "never"))
+    adapt: str = option("round", "when a client's share follows its gradient", choices=("round", "never"))
     average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 
 
@@ -104,7 +104,7 @@ def steps_of(model: Model, adapt: str, hyper: Hyper, rule: StepRule) -> OwnSteps
         if adapt != "never":
             slopes = jax.tree.map(lambda own, shared, g: jnp.sum((own - shared) * g), v.params, w.params, grads)
             followed = jnp.clip(alpha - numbers.lr * sum(jax.tree.leaves(slopes)), 0.0, 1.0)
-            new = followed if adapt == "step" else jnp.where(fresh, followed, alpha)
+            new = jnp.where(fresh, followed, alpha)
         by_v = Gradient(loss, count, jax.tree.map(lambda g: alpha * g, grads))
         return Carry(move(w, on_w), move(v, by_v), new, jnp.bool_(False)), on_w.loss
 

@@ -9,7 +9,7 @@ Readings:
 - Message. Paper: one gradient on all local data per round. Here: the same; or −Δ/η of the local solver. Option: `local =
   "update"`.
 - Loss in the threshold (eq 7). Paper: unweighted over devices (eq. 1). Here: weighted by samples, as eq. 4 weights the
-  gradients. Option: `loss = "uniform"`.
+  gradients. Option: none.
 - Angle of the threshold. Paper: no bounds. Here: the fraction is clipped to [0, 1], as a loss above l_0 would shrink the angle
   below θ, and one below l_* push it past a right angle. Option: none.
 - 1/I_C. Paper: may divide by 0. Here: max(I_C, 1). Option: none.
@@ -64,9 +64,6 @@ class Config(MethodConfig):
     clusters: int = option(10, 'clusters of clustering = "kmeans"', low=1)
     theta: float = option(0.1, "smallest angle of the threshold, in radians (eq. 7)", low=0.0, high=float(np.pi / 2), traced=True)
     l_star: float = option(0.05, "the loss that training aims at (eq. 7)", traced=True)
-    loss: str = option(
-        "samples", "the loss of eq. 7: participants weighted by samples, or not (eq. 1)", choices=("samples", "uniform")
-    )
     similarity: str = similarity()
 
     @property
@@ -181,7 +178,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         everyone, there = jnp.zeros_like(cohort.ids), heard.there
         counts = state.counts[cohort.ids]
         own = Shares(sizes(federation, cohort), counts, simplex.imbalance_level(counts, state.counts.sum()))
-        loss = _mean(heard.losses, jnp.where(there, own.size if config.loss == "samples" else 1.0, 0.0))
+        loss = _mean(heard.losses, jnp.where(there, own.size, 0.0))
         loss0 = jnp.where(jnp.isnan(state.loss0), loss, state.loss0)
         epsilon = ccs_threshold(loss, loss0, hyper["l_star"], hyper["theta"])  # eq. 7
         if config.weights == "fedavg":

@@ -11,15 +11,14 @@ Readings:
   ten full-batch steps are IFCA's, and what is found there about momentum rests on them. Option: `beta`.
 - Order of a local step. Paper: buffer first in eq. 4, model first in Algorithm 1. Here: eq. 4. Option: none.
 - Whose buffer. Paper: Algorithm 1's server sets its members' buffers to u_p; to the letter a client that changes its cluster
-  brings the one it was last sent. Here: u_p; `"client"` keeps d numbers per client. Option: `momentum_of = "client"`.
-- The divisor m of option I. Paper: all clients. Here: the round's participants, the same when all take part. Option: `divisor =
-  "clients"`.
+  brings the one it was last sent. Here: u_p. Option: none.
+- The divisor m of option I. Paper: all clients. Here: the round's participants, the same when all take part. Option: none.
 - Data of choice and gradient. Paper: all of a client's. Here: the same, or the first mini-batch of `train.batch`. Option:
   `estimate = "batch"`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`) or by tries
-  (`methods/shared/tries.py`). Option: `clusters = "auto"`, `auto`, `most`, `try_rounds`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`).
+  Option: `clusters = "auto"`, `auto`, `most`.
 - Fresh data. Paper: section 5 cuts the data into 2T disjoint parts for T rounds, for the proof. Here: there is never that much
-  of it; each round deals a client's data anew into two halves, one to choose on, one to train on. Option: `resample = true`.
+  of it, and all of it serves in each round. Option: none.
 
 Communication per participant and round: P models and one u_p down; u_i (option I), or χ_i and u_i (option II) up.
 """
@@ -30,28 +29,26 @@ import dataclasses
 from typing import NamedTuple
 
 from cfljax.errors import SpecError
+from cfljax.kernels.mix import weights_by
 from cfljax.lazy import jnp
 from cfljax.local.reports import report_trained
-from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
+from cfljax.local.rounds import Mixing, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import CountedConfig, Number, allowed, count, extras_of, finder, setup_of, with_probe
 from cfljax.methods.shared.choice import (
-    DIVISORS,
     by_loss,
     chosen,
     first_batches,
     gradient_work,
-    halves,
     join,
     losses_of,
-    shared_out,
+    shares_of_all,
 )
 from cfljax.methods.shared.common import first_models, traffic
 from cfljax.methods.shared.config import TrainOptions
-from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Tree
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Tree
 
 PAPER = "“Clustered federated learning based on momentum gradient descent for heterogeneous data”"
 
@@ -70,9 +67,6 @@ class Config(CountedConfig):
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
     beta: float = option(0.9, "momentum, of the clusters' buffers", low=0.0, traced=True)
     aggregate: str = option("model", "average local models (option II), or one gradient each (I)", choices=("model", "gradient"))
-    momentum_of: str = option("cluster", "whose buffer a client starts from", choices=("cluster", "client"))
-    divisor: str = option("participants", "of option I's sum: of the round, all, or the cluster's own", choices=DIVISORS)
-    resample: bool = option(False, "choose on one half of a client's data, train on the other, dealt anew each round")
     estimate: str = option(
         "full", "choose on all local data, or on the first mini-batch of local training", choices=("full", "batch")
     )
@@ -84,10 +78,8 @@ class Config(CountedConfig):
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Combinations with the rest of a run; raises SpecError."""
-        if train.divided_by and self.aggregate == "gradient" and self.divisor != "members":
-            raise SpecError(f'{train.divided_by}: models are averaged over members; set {where}.divisor = "members"')
-        if train.divided_by and self.momentum_of == "client":
-            raise SpecError(f'{train.divided_by} with {where}.momentum_of = "client": clients keep whole buffers; take "cluster"')
+        if train.divided_by and self.aggregate == "gradient":
+            raise SpecError(f'{train.divided_by}: models are averaged over members; set {where}.aggregate = "model"')
         if train.momentum != 0:
             raise SpecError(f"train.momentum = {train.momentum}: must be 0 for {where}, whose momentum is its option beta")
         if train.optimizer != "sgd":
@@ -114,8 +106,6 @@ class State(NamedTuple):
     """f32[K, d]: u_p."""
     labels: Array
     """i32[C]."""
-    sent: Array | None = None
-    """f32[C, d]: the buffer that each client was last sent (`momentum_of = "client"`)."""
     number: Number | None = None
     """The number of clusters, if it was found."""
 
@@ -126,48 +116,34 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     model_averaging = config.aggregate == "model"
     work = solver.work if model_averaging else gradient_work(solver.work, config.estimate)
     trainer = solver.with_work(work).with_step(lambda hyper: LocalStep.of(hyper)._replace(momentum=hyper["beta"]))
-    divisor = "members" if model_averaging else config.divisor
 
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
         return setup_of(find(key, federation, hyper))
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
         models = first_models(key, model, k)
-        own = jnp.zeros((federation.clients, model.size)) if config.momentum_of == "client" else None
-        labels = jnp.full(federation.clients, -1, jnp.int32)
-        return State(models, jnp.zeros_like(models), labels, own, setup.get("number"))
-
-    def jobs(state: State, cohort: Cohort, which: Array) -> Jobs:
-        if state.sent is None:
-            return jobs_from(cohort, state.models, which, velocity=state.velocity)
-        mine = jnp.arange(which.shape[0], dtype=jnp.int32)
-        return jobs_from(cohort, state.models[which], mine, velocity=state.sent[cohort.ids])
+        return State(models, jnp.zeros_like(models), jnp.full(federation.clients, -1, jnp.int32), setup.get("number"))
 
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        looked, trained = halves(key, federation, cohort, solver.sequential) if config.resample else (federation, federation)
         batch = solver.work.batch if config.estimate == "batch" else None
-        looked = first_batches(key, looked, cohort, batch, solver.sequential)
-        losses = losses_of(solver, looked, cohort, state.models)
+        seen = first_batches(key, federation, cohort, batch, solver.sequential)
+        losses = losses_of(solver, seen, cohort, state.models)
         which = chosen(key, losses, federation, cohort, hyper, allowed(state.number, k))
-        mix = shared_out(which, federation, cohort, k, "uniform", divisor)
-        members = shared_out(which, federation, cohort, k, "uniform", "members")
+        members = weights_by(which, cohort.mask, sizes(federation, cohort), k, "uniform")
+        mix = members if model_averaging else shares_of_all(which, federation, cohort, k, "uniform")
         mixing = Mixing(mix, state.models, members, state.velocity)
-        done = train_and_mix(trainer, key, trained, jobs(state, cohort, which), hyper, mixing)  # eq. 4 to 6; option I: −η u_i
-        velocity = jnp.asarray(done.velocity)
-        sent = None
-        if state.sent is not None:
-            participants = jnp.where(cohort.mask, cohort.ids, federation.clients)
-            sent = state.sent.at[participants].set(velocity[which], mode="drop")
+        jobs = jobs_from(cohort, state.models, which, velocity=state.velocity)
+        done = train_and_mix(trainer, key, federation, jobs, hyper, mixing)  # eq. 4 to 6; option I: −η u_i
         bill = traffic(cohort, vectors_down=count(state.number, k) + 1, vectors_up=2 if model_averaging else 1)
         bill = with_probe(bill, state.number, cohort)
         info = report_trained(federation, cohort, done, which, done.mixed.new - state.models, bill)
-        return State(done.mixed.new, velocity, join(state.labels, cohort, which), sent, state.number), info
+        return State(done.mixed.new, jnp.asarray(done.velocity), join(state.labels, cohort, which), state.number), info
 
     def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         return by_loss(solver, federation, state.models, state.labels, allowed(state.number, k))
 
     models = lambda state: (state.models, state.labels)  # noqa: E731
-    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number)))
+    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
 
 
 cfl_mgd = Entry(Config, make)

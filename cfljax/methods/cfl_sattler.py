@@ -12,9 +12,9 @@ cluster with the least loss.
 Readings:
 - Split. Paper: the bipartition whose largest cosine across is smallest (Algorithm 1), which is single linkage. Here: complete
   linkage of 1 − cosine, as in the authors' program: in the settings of `docs/which.toml` both find the true groups, and where
-  there are none complete linkage makes fewer clusters (11 for 13). Option: `linkage = "single"`.
+  there are none complete linkage makes fewer clusters (11 for 13). Option: none.
 - Guard of a split. Paper: only if γ_max < √((1 − α)/2), α being the largest cosine across and γ_max a number in [0, 1]. Here:
-  no guard, as in the program; with the option it holds for either linkage. Option: `gamma_max`.
+  no guard, as in the program. Option: `gamma_max`.
 - When. Paper: at a stationary point. Here: from `min_rounds` on, each round, with the program's numbers. Option: `eps1`,
   `eps2`, `min_rounds`, `min_size`, `split_every`.
 - Mean update. Paper: weighted by samples. Here: by the weights of the aggregation, so it is the step that the cluster's model
@@ -46,10 +46,9 @@ from cfljax.methods.shared.host_clusters import HostClusters, join_by_loss, read
 from cfljax.methods.shared.similarity import compared_size, similarity, train_and_compare
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Sattler et al. 2020"
-LINKAGES = ("complete", "single")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,16 +61,12 @@ class Config(fedavg.Config):
     eps2: float = option(1.6, "and above this largest norm of a member's update", low=0.0, traced=True)
     min_rounds: int = option(20, "rounds before the first split", low=1)
     min_size: int = option(2, "a cluster with this many members or fewer is not split", low=1)
-    linkage: str = option(
-        "complete", "how a cluster is split: complete linkage, or the paper's optimal bipartition", choices=LINKAGES
-    )
     gamma_max: float = option(
         0.0, "split only if it is below √((1 − largest cosine across) / 2); 0: always", low=0.0, high=1.0, traced=True
     )
     split_every: int = option(1, "rounds between two looks at the clusters", low=1)
     max_clusters: int = option(16, "most clusters there is room for; one more is an error", low=1)
     similarity: str = similarity(again=False)
-    snapshots: bool = option(False, "keep the matrix of similarities of the last round")
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Raises SpecError unless every client takes part in each round."""
@@ -146,14 +141,10 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def regroup(key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
         eps1, eps2, gamma_max = (float(hyper[name]) for name in ("eps1", "eps2", "gamma_max"))
-        return split(state, np.asarray(federation.uid), eps1, eps2, config.min_size, round, config.linkage, gamma_max)
+        return split(state, np.asarray(federation.uid), eps1, eps2, config.min_size, round, gamma_max)
 
     def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         return join_by_loss(solver, federation, state.found, jnp.ones(federation.clients, bool))
-
-    def extras(state: State) -> dict[str, Tree]:
-        family = {"parent": state.parent, "born": state.born}
-        return family | ({"similarity": state.similarity} if config.snapshots else {})
 
     return Method(
         init,
@@ -162,7 +153,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         regroup=regroup,
         regroup_after=lambda rounds: tuple(range(config.min_rounds, rounds, config.split_every)),
         score=score,
-        extras=extras,
+        extras=lambda state: {"parent": state.parent, "born": state.born},
     )
 
 
@@ -173,7 +164,6 @@ def split(
     eps2: float,
     min_size: int,
     round: int,
-    linkage: str = "complete",
     gamma_max: float = 0.0,
 ) -> State:
     """HOST. The state after every cluster that meets the conditions was split once."""
@@ -185,7 +175,7 @@ def split(
         if len(members) <= min_size or not (host_state.steps[k] < eps1 and norms[members].max() > eps2):
             continue
         apart = 1.0 - host_state.similarity[np.ix_(members, members)].astype(np.float64)
-        part = host.agglomerative(apart, clusters=2, linkage=linkage)
+        part = host.agglomerative(apart, clusters=2)
         across = apart[np.ix_(part == 1, part != 1)].min(initial=2.0)
         if gamma_max > 0 and gamma_max >= np.sqrt(max(across, 0.0) / 2):
             continue

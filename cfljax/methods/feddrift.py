@@ -19,9 +19,9 @@ Readings:
 - Start. Paper: one model for all; its program also begins with one for each client. Here: one; or one for each client
   when it first takes part, as far as there is room. Option: `begin = "each"`.
 - Drifts. Paper: each client that drifts begins a model (FedDrift), or all that drift in a step begin one together and nothing is
-  merged (FedDrift-Eager). Here: the first. Option: `isolate = "together"`, with `begin = "one"`.
+  merged (FedDrift-Eager). Here: the first. Option: none.
 - New models. Paper: initialised anew; its program goes on from the client's best one. Here: w_0, so that models that become one
-  have a common start. Option: `fresh = "best"`.
+  have a common start. Option: none.
 - Measure. Paper: losses; its program compares accuracies. Here: losses. Option: none.
 - Merged models. Paper: their mean by the sizes of their data. Here: by the samples of the clients that have them now. Option: none.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
@@ -36,7 +36,6 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from cfljax.errors import SpecError
 from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members, usable
 from cfljax.kernels.unite import complete_linkage
@@ -64,16 +63,6 @@ class Config(fedavg.Config):
     delta: float = option(0.1, "a rise of the loss that isolates, and the distance of models that merge", low=0.0, traced=True)
     every: int = option(10, "rounds of a time step", low=1)
     begin: str = option("one", "all clients begin with one model, or each with its own", choices=("one", "each"))
-    isolate: str = option(
-        "alone", "each client that drifts has a new model, or all that drift in a step have one", choices=("alone", "together")
-    )
-    fresh: str = option("scratch", "a new model is w_0, or the client's best one", choices=("scratch", "best"))
-
-    def check(self, where: str) -> None:
-        """Combinations; raises SpecError."""
-        if self.begin == "each" and self.isolate == "together":
-            why = 'all that begin in a step would have one model together; take isolate = "alone" or begin = "one"'
-            raise SpecError(f'{where}.begin = "each" with isolate = "together": {why}')
 
     @property
     def models_kept(self) -> int:
@@ -116,7 +105,7 @@ class Look(NamedTuple):
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """FedDrift: clients whose loss rises begin new models, and models that do as well on each other's clients merge."""
-    k, alone = config.max_clusters, config.isolate == "alone"
+    k = config.max_clusters
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         first, nobody = first_model(key, model), jnp.full(federation.clients, -1, jnp.int32)
@@ -131,10 +120,10 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         begins = (state.looked[cohort.ids] < 0) & (config.begin == "each")
         look = look._replace(drifts=look.who & (begins | (look.least > before + hyper["delta"])))
         state = remembered(state, cohort, look, step)
-        merging = (late == 0) & (step > 0) & alone
+        merging = (late == 0) & (step > 0)
         root = unions(federation, cohort, look, jnp.where(merging, hyper["delta"], -1.0))
         state, own = merged(federation, cohort, state, look, root), root[look.best]
-        state, which, isolated = begun(federation, cohort, state, look._replace(best=own), step, alone, config.fresh)
+        state, which, isolated = begun(federation, cohort, state, look._replace(best=own), step)
         fetched = isolated | (look.who & (jnp.sum(root[None, :] == own[:, None], axis=1) > 1))
         sent = with_looks(traffic(cohort), look, fetched, merging)
         models, info = train_clusters(solver, key, federation, cohort, state.found.models, which, hyper, config.average, sent)
@@ -199,9 +188,7 @@ def merged(federation: Federation, cohort: Cohort, state: State, look: Look, roo
     return state._replace(found=HostClusters(models, labels, active & (root == jnp.arange(k))))
 
 
-def begun(
-    federation: Federation, cohort: Cohort, state: State, look: Look, step: Array, alone: bool, fresh: str
-) -> tuple[State, Array, Array]:
+def begun(federation: Federation, cohort: Cohort, state: State, look: Look, step: Array) -> tuple[State, Array, Array]:
     """(the state after clients that drift have begun new models, i32[S] the model of each participant, bool[S] who has a new one).
     Free places are taken first, then those of models that nobody has, the one unused for the longest time first."""
     (models, labels, active), k = state.found, state.born.shape[0]
@@ -210,18 +197,12 @@ def begun(
     by_uid = jnp.argsort(jnp.where(look.drifts, federation.uid[cohort.ids], jnp.iinfo(jnp.int32).max), stable=True)
     rank = jnp.argsort(by_uid)
     place, isolated = order[jnp.minimum(rank, k - 1)], look.drifts & (rank < room)
-    founds = isolated
-    if not alone:
-        now = active & (state.born == step)
-        place = jnp.where(jnp.any(now), jnp.argmax(now), order[0])
-        isolated = look.drifts & (jnp.any(now) | (room > 0))
-        founds = isolated & (rank == 0) & ~jnp.any(now)
-    at = jnp.where(founds, place, k)
-    new = models[look.best] if fresh == "best" else jnp.broadcast_to(state.first, (at.shape[0], models.shape[1]))
+    at = jnp.where(isolated, place, k)
     which = jnp.where(isolated, place, look.best).astype(jnp.int32)
     used = jnp.where(members(which, k, cohort.mask).any(axis=1), step, state.used)
     born = state.born.at[at].set(step, mode="drop")
-    found = HostClusters(models.at[at].set(new, mode="drop"), join(labels, cohort, which), active.at[at].set(True, mode="drop"))
+    models = models.at[at].set(state.first, mode="drop")
+    found = HostClusters(models, join(labels, cohort, which), active.at[at].set(True, mode="drop"))
     return state._replace(found=found, born=born, used=used), which, isolated
 
 

@@ -11,10 +11,9 @@ Readings. The published text and the authors' program differ; the defaults follo
 - Length of a pre-training. Paper: E epochs (Algorithm 3). Here: 50 mini-batch steps, with the proximal term (the program).
   Option: `pretrain_epochs`.
 - Start of a group. Paper: w_0 (Algorithm 2, line 2); Algorithm 3 prints the mean of the members' updates. Here: the mean of
-  their pre-trained weights (the program). The directions are the same. Option: `group_start = "initial"`.
+  their pre-trained weights (the program). The directions are the same. Option: none.
 - Number of groups. Paper: given. Here: the same, or found from the updates of alpha · `most` clients, which the cold start then
-  groups (`methods/shared/auto.py`), or by tries (`methods/shared/tries.py`). Option: `clusters = "auto"`, `auto`, `most`,
-  `try_rounds`.
+  groups (`methods/shared/auto.py`). Option: `clusters = "auto"`, `auto`, `most`.
 - K-means of the cold start. Paper: K-means++. Here: ten restarts, at most 20 iterations (the program). Option: none.
 - Newcomer. Paper: from the auxiliary global model, against the groups' latest updates. Here: from w_0, against the cold-start
   directions (the program), as one round's update of a group soon says more about who took part than about the group: on MNIST
@@ -23,7 +22,7 @@ Readings. The published text and the authors' program differ; the defaults follo
 - When newcomers are assigned. Paper: when they come. Here: with "initial" the answer does not depend on the round, so all of
   them are computed in `setup`; a client still gets its label when it first takes part. Otherwise pre-training takes the round's
   learning rate, also where it is for scoring only. Option: none.
-- First round of a newcomer. Paper: E − 1 epochs after pre-training. Here: all (the program). Option: `newcomer_epochs`.
+- First round of a newcomer. Paper: E − 1 epochs after pre-training. Here: all (the program). Option: none.
 - Weights inside a group. Paper: by samples. Here: the same. Option: `average`.
 - Inter-group aggregation. Paper: pull towards the others (Algorithm 2, line 19), or eq. 20. Here: the former; `"weighted"` is
   the program's. Option: `inter_group = "normalised"`.
@@ -51,7 +50,7 @@ from cfljax.local.averages import AVERAGES, averages, with_lengths
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.anew import check_anew, check_run_anew, clustered, every, times, with_anew
+from cfljax.methods.shared.anew import clustered, every, with_anew
 from cfljax.methods.shared.auto import CountedConfig, Number, count, extras_of, number_of, setup_of, with_probe
 from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
@@ -60,7 +59,6 @@ from cfljax.methods.shared.compass import Compass, closest, joined, place, turne
 from cfljax.methods.shared.config import TrainOptions
 from cfljax.methods.shared.pretrain import Pretrainer, all_updates, pretrainer, solver_before
 from cfljax.methods.shared.similarity import compared_size, similarity
-from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic, Tree, on_host
@@ -83,32 +81,33 @@ class Config(CountedConfig):
     alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
     pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)
     pretrain_epochs: int | None = option(None, "epochs of a pre-training, in place of pretrain_steps", low=1)
-    group_start: str = option(
-        "mean", "a group starts at its founders' mean pre-trained weights, or at w_0", choices=("mean", "initial")
-    )
     newcomer: str = option("initial", "where a newcomer starts, and what it is compared with", choices=NEWCOMER)
     assign: str = option("eq9", "a newcomer joins the closest group, or a random one (RAC)", choices=("eq9", "random"))
     rac: str = option("once", "a random group for good, or a new one at each selection", choices=("once", "always"))
-    newcomer_epochs: str = option("full", "a newcomer's first round: all epochs, or one less", choices=("full", "rest"))
     eta_g: float = option(0.0, "step of the inter-group aggregation", low=0.0, traced=True)
     inter_group: str = option("difference", "reading of the inter-group aggregation", choices=READINGS)
     mu: float = option(0.0, "strength of the proximal term (FedGrouProx)", low=0.0, traced=True)
     average: str = option("samples", "weights of the participants inside a group", choices=AVERAGES)
     every: int | None = every()
     similarity: str = similarity()
-    snapshots: bool = option(False, "keep the embedding and the EDC and MADC matrices of the cold start")
+    snapshots: bool = option(False, "keep the EDC and MADC matrices of the cold start")
 
     def check(self, where: str) -> None:
         """Combinations; raises SpecError."""
         if self.pretrain_epochs is not None and self.pretrain_steps != 50:
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
-        check_anew(self, where)
+        if self.every is not None and self.snapshots:
+            why = "they are of one clustering; leave one of them out"
+            raise SpecError(f"{where}.every = {self.every} with snapshots = true: {why}")
         if self.clusters == "auto" and self.cold_start == "rcc":
             raise SpecError(f'{where}.clusters = "auto": cold_start = "rcc" looks at no updates; give a number of clusters')
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Combinations with the rest of a run; raises SpecError."""
-        check_run_anew(self, where, train)
+        beside = [train.divided_by, *(f"train.{name}" for name in ("server", "asynchronous") if getattr(train, name) is not None)]
+        if self.every is not None and any(beside):
+            why = "new clusters have other models; leave one of them out"
+            raise SpecError(f"{where}.every = {self.every} with {next(filter(None, beside))}: {why}")
         if train.server is not None and self.moving:
             why = "newcomers are compared with what the round made of the models, before the server's step"
             raise SpecError(f'train.server with {where}.newcomer = "{self.newcomer}": {why}; take "initial"')
@@ -125,7 +124,7 @@ class Config(CountedConfig):
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """One noised sum per round, and one over all clients for each cold start."""
-        return rounds, times(rounds, self.every)
+        return rounds, 1 if self.every is None else 1 + (rounds - 1) // self.every
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
@@ -158,8 +157,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
         compass = Compass(*setup["compass"])
-        moved = compass.directions if config.group_start == "mean" else jnp.zeros_like(compass.directions)
-        return State(**setup | {"models": compass.start + moved, "compass": compass})
+        return State(**setup | {"models": compass.start + compass.directions, "compass": compass})
 
     def choose(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> Array:
         """i32[S]: the group of each participant, for newcomers the one that they join."""
@@ -175,10 +173,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         which = choose(key, state, federation, cohort, hyper)
         new = cohort.mask & (state.labels[cohort.ids] < 0)
-        work = _first_work(config, solver, cohort.work, new) if by_direction else cohort.work
-        working = cohort._replace(work=work)
-        mix = averages(solver, federation, working, which, config.models_kept, config.average, hyper)
-        jobs = jobs_from(working, state.models, which)
+        mix = averages(solver, federation, cohort, which, config.models_kept, config.average, hyper)
+        jobs = jobs_from(cohort, state.models, which)
         trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, state.models))
         after = inter_group(trained.mixed.new, hyper["eta_g"], config.inter_group, state.compass.active)
         labels = join(state.labels, cohort, which)
@@ -201,24 +197,21 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     setup = functools.partial(_found, config, model, solver, pretrainer(before))
     extras = lambda state: state.snapshot | extras_of(state.number)  # noqa: E731
     method = Method(init, round, models, setup, score=score, extras=extras)
-    return with_tries(config, solver, with_anew(config, method))
+    return with_anew(config.every, method)
 
 
 def _found(
     config: Config, model: Model, solver: Solver, train_before: Pretrainer, key: Array, federation: Federation, hyper: Hyper
 ) -> dict[str, Tree]:
     """HOST. The cold start, and the groups of all others where these do not depend on the round."""
-    _check_epochs(config, solver)
     train = functools.partial(train_before, key, federation, hyper, start := first_model_on_host(key, model))
     wanted = 1 if config.clusters == "auto" else config.models_kept
     ids = founders(key, federation, config.models_kept, config.alpha, config.cold_start, wanted)
     uid = np.asarray(federation.uid)
     delta = all_updates(train(ids), config.similarity)
-    number = number_of(config, delta[np.argsort(uid[ids], kind="stable")], hyper)
+    number = number_of(config, delta[np.argsort(uid[ids], kind="stable")])
     grouping = (int(count(number, config.models_kept)), config.cold_start, config.snapshots)
     found, snapshot = first_groups(keys.fold(key, "cold_start"), delta, uid[ids], *grouping)
-    if config.snapshots:  # as wide for every number of groups
-        snapshot["embedding"] = np.pad(snapshot["embedding"], ((0, 0), (0, config.models_kept - grouping[0])))
     founder, labels = np.zeros(federation.clients, bool), np.full(federation.clients, -1, np.int32)
     founder[ids], labels[ids] = True, found
     parts = [(ids, delta)] if config.similarity == "exact" else train(ids)
@@ -231,18 +224,6 @@ def _found(
             guess[part] = quick_jit(joined)(compass, moves)
     made: dict[str, Tree] = {"labels": labels, "guess": guess, "founder": founder, "compass": compass, "snapshot": snapshot}
     return made | setup_of(number)
-
-
-def _check_epochs(config: Config, solver: Solver) -> None:
-    if config.newcomer_epochs == "rest" and config.assign == "eq9" and (solver.work.epochs or 0) < 2:
-        raise SpecError('method.newcomer_epochs = "rest": one epoch less must leave one; give train.epochs of at least 2')
-
-
-def _first_work(config: Config, solver: Solver, work: Array, new: Array) -> Array:
-    """f32[S]: the share of the round's training that each participant does, if newcomers leave out an epoch."""
-    if config.newcomer_epochs == "full" or solver.work.epochs is None:
-        return work
-    return jnp.where(new, 1 - 1 / solver.work.epochs, 1.0) * work
 
 
 def _random_groups(key: Array, uid: Array, active: Array) -> Array:

@@ -17,11 +17,9 @@ Readings:
 - Weights of the mean. Paper: by samples of all clients. Here: by samples of the round's participants. Option: `average`.
 - Mixture of a newcomer. Paper: as FedEM, on whose program its own is built. Here: ten E-steps with models and C as they are.
   Option: `newcomer_steps`.
-- Clients that are told apart by labels, too. Paper: C as above. Here: the same; without the division it is FedEM. Option:
-  `divide = false`.
 
 Communication per participant and round: K models and K · M floats (C, M classes) down, K updates and K · M floats (its sums
-of q by label) up; no floats with `divide = false`.
+of q by label) up.
 
 A newcomer, as any client that has not been drawn yet, gets its mixture by `newcomer_steps` E-steps on its own training
 samples from equal weights, with the models and C as they are. A client without training samples has one model, the one of
@@ -42,7 +40,6 @@ from cfljax.methods.shared.choice import need_clients
 from cfljax.methods.shared.common import traffic
 from cfljax.methods.shared.soft import explain, in_lists, mixtures_of_all, sample_labels, train_all
 from cfljax.registry import Entry
-from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Guo et al. 2024"
@@ -57,8 +54,6 @@ class Config(fedem.Config):
     """Options of FedRC."""
 
     served = "em.models"
-
-    divide: bool = option(True, "divide by the weights of labels; false: FedEM")
 
     @property
     def by_label(self) -> int:
@@ -86,13 +81,13 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         return State(base.init(key, federation, hyper, setup), jnp.zeros((federation.clients, k, federation.classes)))
 
-    def prior(state: State) -> Array | None:
-        return jnp.log(label_weights(jnp.sum(state.by_label, axis=0))) if config.divide else None
+    def prior(state: State) -> Array:
+        return jnp.log(label_weights(jnp.sum(state.by_label, axis=0)))
 
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         em = state.em
         found = explain(solver, federation, cohort, em.models, em.mixture[cohort.ids], prior(state))
-        table = k * federation.classes if config.divide else 0
+        table = k * federation.classes
         sent = traffic(cohort, k, k, table, table)
         new, info = train_all(solver, key, federation, cohort, em.models, found.q, hyper, config.average, sent)
         sums = _by_label(solver, federation, cohort, found.q)

@@ -10,8 +10,7 @@ is scored; the cluster model with the client's largest share gives the diagnosti
 Readings:
 - Clients of a cluster. Paper: for each cluster a number of clients, drawn from all with odds v_is. Here: for each cluster a
   share of the round's participants, so drawn without replacement (its program), and averaged equally; whom no cluster draws
-  does nothing. Or all participants, averaged with weights v_is (its program without a draw), of which the draw is a sample.
-  Option: `selection = "all"`.
+  does nothing. Option: none.
 - How many are drawn. Paper: a fixed number for each cluster (15 in its program as published). Here: a share of the
   participants, rounded up. Option: `selected`.
 - Least share. Paper: a small σ where a client has no sample of a cluster; its shares then sum to more than 1. Here: no share
@@ -68,9 +67,6 @@ class Config(PersonalConfig):
 
     clusters: int = option(2, "number of cluster models", low=1)
     tau: int = option(2, "rounds from one estimate of the shares to the next", low=1)
-    selection: str = option(
-        "draw", "a cluster averages participants that it draws, or all by their shares", choices=("draw", "all")
-    )
     start: str = option("own", "train from the last personal model, or from the mean of cluster models", choices=("own", "centres"))
     lam: float = option(0.1, "strength of the pull of personal models to the cluster models", low=0.0, traced=True)
     selected: float = option(0.6, "share of the participants that each cluster draws", above=0.0, high=1.0, traced=True)
@@ -78,9 +74,6 @@ class Config(PersonalConfig):
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Combinations with the rest of a run; raises SpecError."""
-        if train.transit.robust is not None and self.selection == "all":
-            why = "a robust mean knows members, no shares, and would give all clusters the same model"
-            raise SpecError(f'{where}.selection = "all" with train.robust: {why}; give selection = "draw"')
         if train.transit.privacy is not None and self.start == "own":
             why = "whole personal models would be summed, of which only the last change is clipped"
             raise SpecError(f'{where}.start = "own" with train.privacy: {why}; give start = "centres"')
@@ -131,9 +124,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         shares = estimated(solver, federation, state, due, hyper["floor"])
         u = shares[cohort.ids]
         weight = jnp.where(cohort.mask, u.T * sizes(federation, cohort), 0.0)
-        if config.selection == "draw":
-            uid = federation.uid[cohort.ids]
-            weight = drawn_by(key, weight, cohort.mask, uid, hyper["selected"]).astype(jnp.float32)
+        uid = federation.uid[cohort.ids]
+        weight = drawn_by(key, weight, cohort.mask, uid, hyper["selected"]).astype(jnp.float32)
         mix = weight / jnp.maximum(jnp.sum(weight, axis=1, keepdims=True), 1e-30)
         cohort = cohort._replace(mask=cohort.mask & jnp.any(mix > 0, axis=0))
 

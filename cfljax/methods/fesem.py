@@ -14,8 +14,8 @@ Readings:
   epoch from w_0. Option: `fesem_init = "own"`.
 - Weights of the mean. Paper: uniform. Here: uniform; FedGroup's program of Table 3 has them by samples. Option: `average =
   "samples"`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`) or by tries
-  (`methods/shared/tries.py`). Option: `clusters = "auto"`, `auto`, `most`, `try_rounds`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`).
+  Option: `clusters = "auto"`, `auto`, `most`.
 - Order of a round. Paper: clients join a centre, it becomes the mean of their last weights, they train from it. Here: they
   join, train from the centre, and it becomes the mean of their new weights, as in FedGroup's program. Option: none.
 - Members. Paper: all clients. Here: this round's participants. Option: none (`train.participation` says how many).
@@ -44,7 +44,6 @@ from cfljax.methods.shared.auto import CountedConfig, Number, allowed, extras_of
 from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.common import first_model, first_models, traffic, with_exchange
 from cfljax.methods.shared.config import PersonalConfig
-from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Traffic, Tree
@@ -127,7 +126,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     models = lambda state: (state.centres, state.labels)  # noqa: E731
     extras = lambda state: extras_of(state.number)  # noqa: E731
-    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=extras, newcomers_choose=True))
+    return Method(init, round, models, setup, score=score, extras=extras, newcomers_choose=True)
 
 
 def first_centres(key: Array, model: Model, clusters: int) -> Array:

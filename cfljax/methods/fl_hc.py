@@ -20,7 +20,6 @@ update up per client, in the round after it. A client that comes after the clust
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 import numpy as np
 
@@ -57,7 +56,6 @@ class Config(fedavg.Config):
     unit: str = option("median", "of the threshold: the median distance of two clients, or 1", choices=("median", "absolute"))
     max_clusters: int = option(32, "most clusters there is room for; one more is an error", low=1)
     similarity: str = similarity()
-    snapshots: bool = option(False, "keep the matrix of distances")
 
     def check(self, where: str) -> None:
         """Combinations; raises SpecError."""
@@ -88,26 +86,18 @@ class Config(fedavg.Config):
         }
 
 
-class State(NamedTuple):
-    """The clusters; before the clustering there is one."""
-
-    found: HostClusters
-    distances: Array
-    """f32[C, C], with `snapshots`, else f32[0, 0]."""
-
-
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """FL+HC: a few rounds of FedAvg, then hierarchical clustering of the clients' updates."""
     train_everyone = pretrainer(solver)
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
-        k, c = config.max_clusters, federation.clients if config.snapshots else 0
-        found = HostClusters(jnp.tile(first_model(key, model), (k, 1)), ready_labels(federation), jnp.arange(k) == 0)
-        return State(found, jnp.zeros((c, c)))
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> HostClusters:
+        k = config.max_clusters
+        one = jnp.arange(k) == 0  # before the clustering
+        return HostClusters(jnp.tile(first_model(key, model), (k, 1)), ready_labels(federation), one)
 
-    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(key: Array, state: HostClusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[HostClusters, Info]:
         def train(cohort: Cohort) -> tuple[HostClusters, Info]:
-            found, info = round_inside(solver, key, federation, cohort, state.found, hyper, config.average)
+            found, info = round_inside(solver, key, federation, cohort, state, hyper, config.average)
             return found, info._replace(finite=None)  # its length is that of the cohort
 
         t, there = cohort.round, cohorts.present(federation, cohort.round)
@@ -118,42 +108,35 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             full = cohorts.gather(key, federation, everyone, there, t, hyper)
             found, info = branch(t < config.warmup_rounds, lambda: train(full), lambda: train(cohort))
         asked = jnp.where(t == config.warmup_rounds, jnp.sum(there, dtype=jnp.int32), 0)
-        info = info._replace(traffic=with_exchange(info.traffic, asked, beside=True))
-        return state._replace(found=found), info
+        return found, info._replace(traffic=with_exchange(info.traffic, asked, beside=True))
 
-    def regroup(key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
+    def regroup(key: Array, state: HostClusters, federation: Federation, hyper: Hyper, round: int) -> HostClusters:
         ids = np.flatnonzero(np.asarray(cohorts.present(federation, jnp.int32(round))))
         if not len(ids):  # nobody has training data
             return state
         ids = ids[np.argsort(np.asarray(federation.uid)[ids], kind="stable")].astype(np.int32)
         lr = hyper["lr"] * hyper.get("lr_decay", 1.0) ** round
-        parts = train_everyone(key, federation, {**hyper, "lr": lr}, np.asarray(state.found.models[0]), ids)
+        parts = train_everyone(key, federation, {**hyper, "lr": lr}, np.asarray(state.models[0]), ids)
         updates = all_updates(parts, config.similarity)
-        distances = host.distance_matrix(updates, METRICS[config.metric])
-        own = cluster(updates, distances, config, float(hyper["threshold"]))
+        own = cluster(updates, host.distance_matrix(updates, METRICS[config.metric]), config, float(hyper["threshold"]))
         number = int(own.max(initial=0)) + 1
         if number > config.max_clusters:
             why = f"threshold = {float(hyper['threshold']):g} makes {number} clusters; raise one of them"
             raise SpecError(f"method.fl_hc.max_clusters = {config.max_clusters}: {why}")
         labels = jnp.full(federation.clients, -1, jnp.int32).at[ids].set(own)
-        models = jnp.tile(jnp.asarray(state.found.models[0]), (config.max_clusters, 1))
-        found = HostClusters(models, labels, jnp.arange(config.max_clusters) < number)
-        kept = np.zeros(state.distances.shape, np.float32)
-        if config.snapshots:
-            kept[np.ix_(ids, ids)] = distances
-        return State(found, jnp.asarray(kept))
+        models = jnp.tile(jnp.asarray(state.models[0]), (config.max_clusters, 1))
+        return HostClusters(models, labels, jnp.arange(config.max_clusters) < number)
 
-    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
-        return join_by_loss(solver, federation, state.found, jnp.ones(federation.clients, bool))
+    def score(state: HostClusters, federation: Federation, hyper: Hyper) -> Array:
+        return join_by_loss(solver, federation, state, jnp.ones(federation.clients, bool))
 
     return Method(
         init,
         round,
-        models=lambda state: (state.found.models, state.found.labels),
+        models=lambda state: (state.models, state.labels),
         regroup=regroup,
         regroup_after=lambda rounds: (config.warmup_rounds,),
         score=score,
-        extras=lambda state: {"distances": state.distances} if config.snapshots else {},
     )
 
 

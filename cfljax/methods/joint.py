@@ -16,8 +16,8 @@ Readings. No experiment in `experiments/` has been run with `"literal"` or `"sum
 - Weights of the members. Paper: uniform (eq. 7). Here: the same. Option: `average`.
 - Empty clusters. Paper: K random devices, one into each cluster, "per iteration". Here: in rounds in which a cluster is empty.
   Option: `reseed`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`) or by tries
-  (`methods/shared/tries.py`). Option: `clusters = "auto"`, `auto`, `most`, `try_rounds`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`).
+  Option: `clusters = "auto"`, `auto`, `most`.
 - Device without a cluster. Paper: all take part. Here: it is scored by the same rule, on a mini-batch that does not change from
   round to round. Option: none.
 
@@ -52,7 +52,6 @@ from cfljax.methods.shared.auto import CountedConfig, Number, allowed, count, ex
 from cfljax.methods.shared.choice import among, is_private, join, reseeded
 from cfljax.methods.shared.common import first_models, traffic
 from cfljax.methods.shared.config import TrainOptions
-from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Tree
@@ -143,8 +142,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return after._replace(last=after.models - before.models)
 
     models = lambda state: (state.models, state.labels)  # noqa: E731
-    made = Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number), settle=settle)
-    return with_tries(config, solver, made)
+    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number), settle=settle)
 
 
 class Choose(Protocol):

@@ -16,11 +16,11 @@ Readings:
   "isolate"`, `"drop"`.
 - Distance. Paper: OPTICS's default on the weights; cosine where it argues. Here: Euclidean. Option: `metric = "cosine"`.
 - Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: none unless asked; to a given
-  number, or to one found from the clients' updates of step 1 (`methods/shared/auto.py`), or by tries (`methods/shared/tries.py`).
-  Option: `merge_to`, `auto`, `most`, `try_rounds`.
+  number, or to one found from the clients' updates of step 1 (`methods/shared/auto.py`). Option: `merge_to`,
+  `auto`, `most`.
 - Times. Paper: once. Here: once; or anew after some rounds (`methods/shared/anew.py`), where clusters have `max_clusters` places
   and more clusters than places are merged as in step 4. Option: `every`, `max_clusters`.
-- Start of the clusters. Paper: not said. Here: w_0, or the cluster's mean weights. Option: `warm_start = true`.
+- Start of the clusters. Paper: not said. Here: w_0. Option: none.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 - Participants. Paper: m random clients per cluster. Here: ten. Option: `clients_per_cluster`.
 
@@ -31,7 +31,6 @@ round 0 all that are there from the start).
 from __future__ import annotations
 
 import dataclasses
-import functools
 import warnings
 from typing import NamedTuple
 
@@ -41,19 +40,16 @@ from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels import host
-from cfljax.kernels.mix import PLAIN, Rule
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.anew import check_anew, every, times, with_anew
+from cfljax.methods.shared.anew import every, with_anew
 from cfljax.methods.shared.auto import CountedConfig, Number, extras_of, number_of, setup_of, with_probe
 from cfljax.methods.shared.common import first_model, first_model_on_host, traffic, train_clusters
 from cfljax.methods.shared.host_clusters import ROUND_UP, places
 from cfljax.methods.shared.pretrain import (
-    Parts,
     all_updates,
     late,
-    means,
     pretrainer,
     ready,
     settled,
@@ -61,7 +57,6 @@ from cfljax.methods.shared.pretrain import (
     with_pretraining,
 )
 from cfljax.methods.shared.similarity import compared_size, shortened, similarity
-from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
@@ -84,22 +79,19 @@ class Config(CountedConfig):
         None, 'merge similar clusters down to this number, or "auto": one that is found', low=1, choices=("auto",)
     )
     clients_per_cluster: int = option(10, "participants per round and cluster (train.participation has no effect)", low=1)
-    warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
     average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     every: int | None = every()
     max_clusters: int = option(16, "with `every`: the most clusters", low=1)
     similarity: str = similarity()
-    snapshots: bool = option(False, "keep the matrix of distances and the labels of OPTICS")
 
     def check(self, where: str) -> None:
         """Combinations; raises SpecError."""
-        check_anew(self, where)
         if self.every is None and self.max_clusters != Config.max_clusters:
             raise SpecError(f"{where}.max_clusters = {self.max_clusters}: it has an effect only with `every`; leave it out")
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """Noised sums: the draw inside clusters is taken for everybody."""
-        return 0, rounds + self.warm_start * times(rounds, self.every)
+        return 0, rounds
 
     @property
     def counts_clusters(self) -> bool:
@@ -126,7 +118,7 @@ class State(NamedTuple):
     guess: Array
     """i32[C] the cluster of clients that come late; −1: dropped."""
     extras: dict[str, Array]
-    """`ari`, `ari_optics`, `found` and `noise` of step 3, and the snapshots."""
+    """`ari`, `ari_optics`, `found` and `noise` of step 3."""
     number: Number | None = None
     """The number of clusters to merge to, if it was found."""
 
@@ -146,19 +138,17 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
         first, later = ready(federation, "ocfl"), late(federation)
         start = first_model_on_host(key, model)
-        train = functools.partial(train_before, key, federation, hyper, start)
-        moves = all_updates(train(np.concatenate([first, later])), config.similarity)
+        moves = all_updates(train_before(key, federation, hyper, start, np.concatenate([first, later])), config.similarity)
         weights = shortened(start[None], config.similarity) + moves
         n = len(first)
-        number = number_of(config, moves[:n], hyper)
+        number = number_of(config, moves[:n])
         found = cluster(weights[:n], np.asarray(federation.group)[first], config, None if number is None else int(number.clusters))
         labels, guess = np.full((2, federation.clients), -1, np.int32)
         labels[first] = found.labels
         known = np.concatenate([found.labels, np.full(len(later), -1)])
         guess[first], guess[later] = found.labels, host.nearest_mean_cosine(weights, known, np.arange(n, len(known)))
-        parts = [(first, moves[:n])] if config.similarity == "exact" else train(first)
         rows = len(places(int(found.labels.max()) + 1)) if every is None else config.max_clusters
-        models = starts(start, parts, found.labels, config.warm_start, rows, solver.rule(key, hyper))
+        models = np.tile(start, (rows, 1))  # spare ones never meet a client
         return {"models": models, "labels": labels, "guess": guess, "extras": found.extras} | setup_of(number)
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
@@ -186,7 +176,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     extras = lambda state: state.extras | extras_of(state.number)  # noqa: E731
     method = Method(init, round, models, setup, score=score, extras=extras)
-    return with_tries(config, solver, with_anew(config, method))
+    return with_anew(every, method)
 
 
 def cluster(weights: np.ndarray, group: np.ndarray, config: Config, number: int | None = None) -> OpticsClusters:
@@ -200,8 +190,6 @@ def cluster(weights: np.ndarray, group: np.ndarray, config: Config, number: int 
     found = {"ari": _rand_index(labels, group), "ari_optics": _rand_index(alone, group)}
     found |= {"found": float(labels.max() + 1), "noise": float(np.sum(raw < 0))}
     extras = {name: np.array(value, np.float32) for name, value in found.items()}
-    if config.snapshots:
-        extras |= {"optics": raw, "distances": host.distance_matrix(weights, config.metric).astype(np.float32)}
     wanted = config.merge_to if isinstance(config.merge_to, int) else number
     if config.every is not None:
         wanted = min(wanted or config.max_clusters, config.max_clusters)
@@ -215,12 +203,6 @@ def _rand_index(labels: np.ndarray, group: np.ndarray) -> float:
 
     known = (labels >= 0) & (group >= 0)
     return adjusted_rand_score(group[known], labels[known]) if known.any() else np.nan
-
-
-def starts(start: np.ndarray, parts: Parts, labels: np.ndarray, warm: bool, rows: int, rule: Rule = PLAIN) -> np.ndarray:
-    """HOST. f32[K, d] the models that clusters start from, in K = `rows` places; spare ones never meet a client."""
-    models = np.tile(start, (rows, 1))
-    return models + means(parts, labels, len(models), rule) if warm else models
 
 
 def draw(key: Array, federation: Federation, labels: Array, clusters: int, most: int, round: Array, hyper: Hyper) -> Cohort:

@@ -6,11 +6,11 @@ centre).
 
 Readings:
 - Convergence of the first training. Paper: the minimiser of the local loss. Here: ten epochs. Option: `pretrain_epochs`.
-- Start of the clusters. Paper: not said. Here: w_0 again, or the mean weights of the members. Option: `warm_start = true`.
+- Start of the clusters. Paper: not said. Here: w_0 again. Option: none.
 - Training inside clusters. Paper: a Byzantine-robust mean. Here: the mean; `train.robust` of the run has medians and trimmed means.
   Option: `average` for the weights.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`) or by tries
-  (`methods/shared/tries.py`). Option: `clusters = "auto"`, `auto`, `most`, `try_rounds`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`).
+  Option: `clusters = "auto"`, `auto`, `most`.
 - K-means. Paper: any algorithm, or a trimmed one. Here: K-means++ with 10 restarts and at most 300 iterations. Option: none.
 
 Communication: per participant one model down, one update up; per client one model down and its weights up when it arrives (in
@@ -35,9 +35,8 @@ from cfljax.local.averages import AVERAGES
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import CountedConfig, Number, count, extras_of, number_of, setup_of, with_probe
 from cfljax.methods.shared.common import first_model_on_host, traffic, train_clusters
-from cfljax.methods.shared.pretrain import all_updates, late, means, pretrainer, ready, settled, solver_before, with_pretraining
+from cfljax.methods.shared.pretrain import all_updates, late, pretrainer, ready, settled, solver_before, with_pretraining
 from cfljax.methods.shared.similarity import compared_size, similarity
-from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
@@ -54,13 +53,8 @@ class Config(CountedConfig):
 
     clusters: int | str = option(3, 'number of clusters, or "auto": found before the first round', low=1, choices=("auto",))
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
-    warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
     average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     similarity: str = similarity()
-
-    def releases(self, rounds: int) -> tuple[int, int]:
-        """Noised sums: one each round, and that of everybody's pre-training."""
-        return rounds, int(self.warm_start)
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
@@ -88,19 +82,14 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         wanted = 1 if config.clusters == "auto" else config.models_kept
         first, later = ready(federation, "one_shot", wanted), late(federation)
         ids, start = np.concatenate([first, later]), first_model_on_host(key, model)
-        train = functools.partial(train_before, key, federation, hyper, start)
-        moves = all_updates(train(ids), config.similarity)
+        moves = all_updates(train_before(key, federation, hyper, start, ids), config.similarity)
         there, uid = np.arange(len(ids)) < len(first), np.asarray(federation.uid)[ids]
-        number = number_of(config, moves[there], hyper)
+        number = number_of(config, moves[there])
         k = int(count(number, config.models_kept))
-        found, centres = (np.array(a) for a in _find(keys.fold(key, "one_shot"), moves, there, uid, k))
+        found = np.asarray(_find(keys.fold(key, "one_shot"), moves, there, uid, k))
         labels, guess = np.full((2, federation.clients), -1, np.int32)
         labels[first], guess[ids] = found[: len(first)], found
-        rule = solver.rule(key, hyper)
-        if config.warm_start and (config.similarity == "sketch" or rule.statistic or rule.noise is not None):
-            centres = means(train(first), labels[first], k, rule)
         models = np.tile(start, (config.models_kept, 1))
-        models[:k] += centres if config.warm_start else 0.0
         return {"models": models, "labels": labels, "guess": guess} | setup_of(number)
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
@@ -119,18 +108,16 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def models(state: State) -> tuple[Array, Array]:
         return state.models, state.labels
 
-    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number)))
+    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
 
 
 @functools.partial(quick_jit, static=(4,))
-def _find(key: Array, moves: Array, there: Array, uid: Array, clusters: int) -> tuple[Array, Array]:
-    """(i32[n] clusters of the updates f32[n, d], f32[K, d] their means, zero for empty ones); only clients that are there
-    bool[n] decide where the centres are."""
+def _find(key: Array, moves: Array, there: Array, uid: Array, clusters: int) -> Array:
+    """i32[n]: the clusters of the updates f32[n, d]; only clients that are there bool[n] decide where the centres are."""
     found = kmeans(key, moves, clusters, there, uid)
     used = members(found.labels, clusters).any(axis=1)
     used = used.at[0].set(used[0] | ~used.any())
-    labels = jnp.where(found.labels >= 0, found.labels, nearest(moves, found.centres, used))
-    return labels, jnp.where(used[:, None], found.centres, 0.0)
+    return jnp.where(found.labels >= 0, found.labels, nearest(moves, found.centres, used))
 
 
 one_shot = Entry(Config, make)

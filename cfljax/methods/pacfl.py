@@ -22,8 +22,7 @@ two labels, of one in common, and of none; a threshold belongs to one reading on
 
 A client that arrives late joins the cluster with the least loss. A newcomer sends the vectors of its few samples and joins the
 cluster that is nearest by the distance and linkage above, as the paper has it: no model is tried on it, and with
-`per_label = false` its labels are not used. Kept with the results: `found`, the number of clusters, and with
-`snapshots` the matrix of distances.
+`per_label = false` its labels are not used. Kept with the results: `found`, the number of clusters.
 
 Communication per participant and round: one model down, one update up; and in the first round p · features floats up per client
 (and label). A client that comes late gets all models once.
@@ -49,7 +48,7 @@ from cfljax.methods.shared.host_clusters import ROUND_UP, HostClusters, join_by_
 from cfljax.methods.shared.pretrain import newcomers, ready
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Vahidian et al. 2023"
 SAME = 1e-12
@@ -73,7 +72,6 @@ class Config(fedavg.Config):
     per_label: bool = option(True, "compare the samples of each label by themselves")
     linkage: str = option("average", "distance of clusters", choices=("average", "complete", "single"))
     threshold: float = option(4.9, "degrees at which clusters stay apart", low=0.0, traced=True)
-    snapshots: bool = option(False, "keep the matrix of distances")
 
     @property
     def models_kept(self) -> int:
@@ -91,8 +89,6 @@ class State(NamedTuple):
     found: HostClusters
     floats: Array
     """i32[] sent up for the clustering by all clients together."""
-    distances: Array
-    """f32[C, C], with `snapshots`, else f32[0, 0]."""
     nearest: Array | None = None
     """i32[C] the cluster of each newcomer, −1 for all others; None: there are no newcomers."""
 
@@ -120,10 +116,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         size = sent.held.sum() * config.p * sent.bases.shape[3]
         if size >= 2**31:
             raise SpecError(f"method.pacfl.p = {config.p}: the clients would send {size} floats; give a smaller p")
-        kept = np.zeros((federation.clients,) * 2 if config.snapshots else (0, 0), np.float32)
-        if config.snapshots:
-            kept[np.ix_(ids, ids)] = apart
-        found = {"labels": labels, "active": places(int(own.max()) + 1), "floats": np.array(size, np.int32), "distances": kept}
+        found = {"labels": labels, "active": places(int(own.max()) + 1), "floats": np.array(size, np.int32)}
         new = newcomers(federation)
         if len(new):
             found["nearest"] = np.full(federation.clients, -1, np.int32)
@@ -133,7 +126,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         models = jnp.tile(first_model(key, model), (setup["active"].shape[0], 1))
         found = HostClusters(models, setup["labels"], setup["active"])
-        return State(found, setup["floats"], setup["distances"], setup.get("nearest"))
+        return State(found, setup["floats"], setup.get("nearest"))
 
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         found, info = round_inside(solver, key, federation, cohort, state.found, hyper, config.average)
@@ -147,12 +140,13 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         labels = join_by_loss(solver, federation, state.found, state.nearest < 0)
         return jnp.where(labels < 0, state.nearest, labels)
 
-    def extras(state: State) -> dict[str, Tree]:
-        number = {"found": np.asarray(state.found.active).sum()}
-        return number | ({"distances": state.distances} if config.snapshots else {})
-
     return Method(
-        init, round, models=lambda state: (state.found.models, state.found.labels), setup=setup, score=score, extras=extras
+        init,
+        round,
+        models=lambda state: (state.found.models, state.found.labels),
+        setup=setup,
+        score=score,
+        extras=lambda state: {"found": np.asarray(state.found.active).sum()},
     )
 
 

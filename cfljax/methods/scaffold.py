@@ -7,7 +7,7 @@ train in some round. All control variates are 0 at first, so that the first roun
 
 Readings:
 - The new c_i. Paper: the gradient at x (I), or c_i − c + (x − y) / (steps · η) (II). Here: II, as the mean of the gradients at
-  the client's steps, which is the same for plain SGD. Option: `control = "start"` for I, on all samples of the client.
+  the client's steps, which is the same for plain SGD. Option: none.
 - Optimiser. Paper: SGD. Here: that of the run, with its momentum; it gets corrected gradients. Option: none.
 - Weights. Paper: uniform, of x and of c. Here: uniform. Option: `average`.
 - Clusters. Paper: one model. Here: one model. Option: `groups = "true"` for SCAFFOLD inside each true group.
@@ -39,7 +39,7 @@ from cfljax.methods.shared.config import TrainOptions
 from cfljax.methods.shared.control import ControlConfig, Controlled, controlled, counted, known, shares, unbroken
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Tree
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Tree
 
 PAPER = "Karimireddy et al. 2020"
 
@@ -52,7 +52,6 @@ class Config(ControlConfig):
     own_steps = True
 
     server_lr: float = option(1.0, "how far the server moves along the mean update", low=0.0, traced=True)
-    control: str = option("path", "the new c_i: the mean gradient of its steps, or that at x", choices=("path", "start"))
     average: str = option("uniform", "weights of the clients", choices=("samples", "uniform"))
 
     @property
@@ -87,8 +86,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method[Controlled]:
         jobs = jobs_from(cohort, state.models, which, home=state.control[which] - own)
         updates = correcting.train(key, federation, jobs, hyper)
         assert updates.home is not None
-        fresh = updates.home if config.control == "path" else at_start(solver, federation, jobs._replace(home=None), hyper)
-        meant = jnp.where((updates.steps > 0)[:, None], fresh - own, 0.0)
+        meant = jnp.where((updates.steps > 0)[:, None], updates.home - own, 0.0)
         beside = keys.fold(key, "control")  # the draws of this vector differ from those of the update
         delta = solver.send(key, federation, jobs, updates.delta, hyper)
         change = solver.send(beside, federation, jobs, meant, hyper)
@@ -104,13 +102,6 @@ def make(config: Config, model: Model, solver: Solver) -> Method[Controlled]:
         return Controlled(models, control, kept, state.labels), info
 
     return controlled("scaffold", config, model, round)
-
-
-def at_start(solver: Solver, federation: Federation, jobs: Jobs, hyper: Hyper) -> Array:
-    """f32[S, d]: each participant's gradient at the model that it starts from, on all of its samples."""
-    assert jobs.which is not None
-    gradient, decay = solver.gradient(federation, jobs)[0], LocalStep.of(hyper).weight_decay
-    return gradient if decay is None else gradient + decay * jobs.start[jobs.which]
 
 
 def steps_of(model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:

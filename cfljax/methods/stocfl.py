@@ -16,8 +16,7 @@ Readings:
   of one epoch. Option: `pretrain_epochs`.
 - Clusters compared. Paper: its program compares those of the round's participants, by the mean of these participants' ψ. Here: all
   that have been seen, by the mean of all members' ψ. Option: none.
-- Model of united clusters. Paper: its program keeps that of the larger cluster. Here: the same, or their mean by members. Option:
-  `united = "mean"`.
+- Model of united clusters. Paper: its program keeps that of the larger cluster. Here: the same. Option: none.
 - Weights of the means. Paper: its program has equal ones. Here: by samples. Option: `average = "uniform"`.
 - Number of clusters. Paper: up to one per client. Here: at most `max_clusters`. Option: `max_clusters`.
 
@@ -33,7 +32,7 @@ from cfljax import keys
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import usable
 from cfljax.kernels.unite import unite
-from cfljax.lazy import jax, jnp
+from cfljax.lazy import jnp
 from cfljax.local.averages import averages, with_lengths
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
@@ -62,7 +61,6 @@ class Config(fedavg.Config):
     )
     lam: float = option(0.05, "strength of the pull of cluster models to the global one", low=0.0, traced=True)
     pretrain_epochs: int = option(1, "local epochs of the first move", low=1)
-    united: str = option("larger", "the model of united clusters: the larger one's, or the mean", choices=("larger", "mean"))
     similarity: str = similarity(again=False, default="sketch")
 
     @property
@@ -131,7 +129,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         new = cohort.mask & (state.labels[cohort.ids] < 0)
         psi = first_moves(key, state, federation, cohort, new, hyper)
-        state, crowded = placed(state, federation, cohort, psi, new, hyper["tau"], config.united)
+        state, crowded = placed(state, federation, cohort, psi, new, hyper["tau"])
         which, everyone = jnp.maximum(state.labels[cohort.ids], 0), jnp.zeros_like(cohort.ids)
         of_all = Mixing(averages(solver, federation, cohort, everyone, 1, config.average, hyper), state.w)
         whole = train_and_mix(solver, key, federation, jobs_from(cohort, state.w, everyone), hyper, of_all)
@@ -170,9 +168,7 @@ def mean_moves(state: State) -> Array:
     return state.moves / jnp.maximum(state.members, 1)[:, None]
 
 
-def placed(
-    state: State, federation: Federation, cohort: Cohort, psi: Array, new: Array, tau: Array, united: str
-) -> tuple[State, Array]:
+def placed(state: State, federation: Federation, cohort: Cohort, psi: Array, new: Array, tau: Array) -> tuple[State, Array]:
     """The state after the new participants (`new` bool[S]) have become clusters of their own and similar clusters one; and i32[]
     how many of them found no room. Nodes of the comparison are the K clusters, then the participants by identity."""
     k, clients = state.models.shape[0], state.labels.shape[0]
@@ -183,13 +179,8 @@ def placed(
     root, kept = unite(similar, tau, size, present, k)
     place, crowded = places(root, present, similar, k)
     into = jnp.where(present, place, k)  # beyond the last place: dropped
-    weight = jnp.zeros((k, k)).at[into[:k], jnp.arange(k)].add(state.members.astype(jnp.float32), mode="drop")
-    total = weight.sum(axis=1, keepdims=True)
-    sane = jnp.where(usable(state.models)[:, None], state.models, 0.0)
-    mean = jnp.matmul(weight / jnp.maximum(total, 1), sane, precision=jax.lax.Precision.HIGHEST)
-    one = (weight > 0).sum(axis=1) < 2
-    models = jnp.where(one[:, None] | (united == "larger"), state.models[jnp.minimum(kept[:k], k - 1)], mean)
-    models = jnp.where(total > 0, models, state.w)  # a new cluster begins at ω
+    old = jnp.zeros(k, jnp.int32).at[into[:k]].add(state.members, mode="drop")
+    models = jnp.where((old > 0)[:, None], state.models[jnp.minimum(kept[:k], k - 1)], state.w)  # a new cluster begins at ω
     moves = jnp.zeros_like(state.moves).at[into].add(jnp.concatenate([state.moves, psi[order]]), mode="drop")
     members = jnp.zeros_like(state.members).at[into].add(size, mode="drop")
     labels = jnp.where(state.labels >= 0, place[jnp.maximum(state.labels, 0)], -1)

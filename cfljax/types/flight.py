@@ -40,7 +40,5 @@ class Flight(NamedTuple):
     arrives: Array | None = None
     """bool[M]: whether the update arrives in this step; None: it is not known yet, as before a step and while it is timed. Then
     methods train and mix as if there were no flight."""
-    inside: Array | None = None
-    """f32[M]: what an update's weight in the mean of its cluster is multiplied by; None as `arrives`."""
-    outside: Array | None = None
-    """f32[M]: what its part of the mean is multiplied by afterwards; None as `arrives`."""
+    discount: Array | None = None
+    """f32[M]: what an update's part of the mean of its cluster is multiplied by; None as `arrives`."""

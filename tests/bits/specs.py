@@ -160,31 +160,29 @@ READINGS = """
 fedavg average=uniform
 fedprox average=uniform
 oracle average=uniform
-scaffold groups=true control=start average=samples
+scaffold groups=true average=samples
 feddyn groups=true
-ccs_rfedavg local=update weights=optimal weights=fedavg clustering=kmeans,clusters=3 loss=uniform similarity=sketch
+ccs_rfedavg local=update weights=optimal weights=fedavg clustering=kmeans,clusters=3 similarity=sketch
 joint similarity=literal similarity=euclidean loss_reduction=sum reseed=always average=samples lam=0.9
 ifca estimate=batch average=samples reseed=when_empty estimate=batch,reseed=always
-ifca aggregate=gradient aggregate=gradient,estimate=batch aggregate=gradient,divisor=members
-ocfl metric=cosine noise=isolate noise=drop merge_to=3 merge_to=auto,most=4 warm_start=True average=uniform pretrain_epochs=3
+ifca aggregate=gradient aggregate=gradient,estimate=batch
+ocfl metric=cosine noise=isolate noise=drop merge_to=3 merge_to=auto,most=4 average=uniform pretrain_epochs=3
 ocfl similarity=sketch
-fedgroup cold_start=madc cold_start=rcc group_start=initial newcomer=latest newcomer=auxiliary assign=random
-fedgroup newcomer_epochs=rest,train={'epochs':2}
+fedgroup cold_start=madc cold_start=rcc newcomer=latest newcomer=auxiliary assign=random
 fedgroup mu=0.5 eta_g=0.1 eta_g=0.1,inter_group=normalised eta_g=0.1,inter_group=weighted similarity=sketch average=uniform
 fesem average=samples fesem_init=own
-cfl_mgd beta=0.5 aggregate=gradient aggregate=gradient,divisor=clients momentum_of=client resample=True estimate=batch
+cfl_mgd beta=0.5 aggregate=gradient estimate=batch
 fedbcd lr_z=0.1,rho=0.5
-cfl_sattler linkage=single gamma_max=0.5 similarity=sketch
+cfl_sattler gamma_max=0.5 similarity=sketch
 fl_hc metric=l2 metric=cosine metric=l2,linkage=ward metric=l2,similarity=sketch
 pacfl how=sum how=trace how=vectors per_label=False linkage=complete
-one_shot warm_start=True similarity=sketch
+one_shot similarity=sketch
 fedem average=uniform
-fedrc divide=False
-fedsoft selection=all start=centres
-apfl adapt=step adapt=never,alpha=0.25 average=samples
+fedsoft start=centres
+apfl adapt=never,alpha=0.25 average=samples
 per_fedavg hessian=True
-stocfl united=mean similarity=exact average=uniform
-feddrift begin=one begin=one,isolate=together fresh=best
+stocfl similarity=exact average=uniform
+feddrift begin=one
 fedrep average=samples
 """
 """A method and other readings of its paper, those of `experiments/` among them."""

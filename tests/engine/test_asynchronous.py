@@ -50,14 +50,14 @@ def numbers(**more):
 
 
 def served(
-    name="fedavg", buffer=BUFFER, staleness="polynomial", divisor="weights", on=None, rounds=STEPS, places=PLACES,
+    name="fedavg", buffer=BUFFER, staleness="polynomial", on=None, rounds=STEPS, places=PLACES,
     seeds=(SEED,), hyper=None, settings=None, **more,
 ):  # fmt: skip
     """The outputs of runs in which the server waits for `buffer` of the clients under way; None: for all who take part."""
     stays = dict(METHODS.entry(name).options.parts)
     home = 32 if stays.get("head") == "client" else 49 if stays.get("body") == "client" else 0
     given = {"clock": vector(more.get("model"))} | (settings or {})
-    given |= {} if buffer is None else {"asynchronous": Asynchronous(buffer, staleness, divisor, home)}
+    given |= {} if buffer is None else {"asynchronous": Asynchronous(buffer, staleness, home)}
     hypers = [numbers(**(hyper or {}))] * len(seeds)
     return play.batch(name, on or federation(), rounds, places, list(seeds), hypers, settings=given, **more)
 
@@ -74,7 +74,7 @@ def seconds(made, c, down=1):
 
 
 def expected(
-    start, choose=None, down=1, buffer=BUFFER, staleness="polynomial", divisor="weights", average="samples", places=PLACES,
+    start, choose=None, down=1, buffer=BUFFER, staleness="polynomial", average="samples", places=PLACES,
     on=None,
 ):  # fmt: skip
     on = on or federation()
@@ -82,7 +82,7 @@ def expected(
     return reference.run(
         NET, clients, start, STEPS, places, buffer, lambda c: seconds(on, c, down), 0.1,
         choose or (lambda *_: 0), lambda c: clients.size[c] if average == "samples" else 1.0,
-        lambda tau: reference.discount(tau, staleness, **FADES), divisor, SEED, batch=5, epochs=1,
+        lambda tau: reference.discount(tau, staleness, **FADES), SEED, batch=5, epochs=1,
     )  # fmt: skip
 
 
@@ -97,20 +97,10 @@ def agree(out, wanted, down=1):
     np.testing.assert_array_equal(out.history["bytes_up"][1:], [step.arrived * vector()[1] for step in wanted])
 
 
-@pytest.mark.parametrize(
-    ("staleness", "divisor"),
-    [
-        ("polynomial", "weights"),
-        ("hinge", "discounted"),
-        rarely("polynomial", "discounted"),
-        rarely("hinge", "weights"),
-        rarely("none", "weights"),
-        rarely("none", "discounted"),
-    ],
-)
-def test_fedavg_is_the_queue_of_events(staleness, divisor):
-    wanted = expected([toy.start(SEED)], staleness=staleness, divisor=divisor)
-    agree(one(staleness=staleness, divisor=divisor), wanted)
+@pytest.mark.parametrize("staleness", ["polynomial", "hinge", rarely("none")])
+def test_fedavg_is_the_queue_of_events(staleness):
+    wanted = expected([toy.start(SEED)], staleness=staleness)
+    agree(one(staleness=staleness), wanted)
     assert wanted[-1].staleness > 1.2  # or the factors would hardly matter
 
 
@@ -144,13 +134,9 @@ def test_to_wait_for_all_is_the_same_bits_as_a_round(name):
     assert not buffered.history["staleness"].any() and buffered.diag["applied"][-1].sum() > 8
 
 
-@pytest.mark.parametrize(
-    ("average", "divisor"),
-    [rarely("samples", "weights"), ("uniform", "discounted"), rarely("samples", "discounted"), rarely("uniform", "weights")]
-    + [rarely("nova", "weights"), rarely("nova", "discounted")],
-)
-def test_so_it_is_with_every_average_and_everybody_there(average, divisor):
-    waiting, buffered = (one(buffer=b, divisor=divisor, places=8, rounds=4, average=average) for b in (None, 8))
+@pytest.mark.parametrize("average", [rarely("samples"), "uniform", rarely("nova")])
+def test_so_it_is_with_every_average_and_everybody_there(average):
+    waiting, buffered = (one(buffer=b, places=8, rounds=4, average=average) for b in (None, 8))
     assert play.unlike(waiting, buffered) == ["['diag']['applied']", "['history']['staleness']"]
 
 

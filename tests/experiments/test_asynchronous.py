@@ -27,7 +27,7 @@ def runs(table=SOME, method="fedavg", data=None, seeds=(0,), **train):
 def test_a_run_without_it_keeps_its_id():
     (plainly,), (none,), (some,) = runs(None), runs("none"), runs()
     assert plainly.id == none.id != some.id and "asynchronous" not in plainly.resolved()["train"]
-    written = {"buffer": 2, "staleness": "polynomial", "exponent": 0.5, "divisor": "weights"}
+    written = {"buffer": 2, "staleness": "polynomial", "exponent": 0.5}
     assert runs(written)[0].id == some.id and some.resolved()["train"]["asynchronous"] == written
     assert runs({"buffer": 2, "staleness": "hinge"})[0].train.buffered.slope == 10
 
@@ -85,9 +85,8 @@ def test_permission_is_not_inherited_and_reasons_are():
 
 def test_gradients_over_the_participants_of_a_round_are_refused():
     ifca = {"name": "ifca", "clusters": 2, "aggregate": "gradient"}
-    with pytest.raises(SpecError, match=r'train.asynchronous with method.ifca.divisor = "participants"'):
+    with pytest.raises(SpecError, match=r'train.asynchronous with method.ifca.aggregate = "gradient"'):
         runs(method=ifca)
-    assert runs(method=ifca | {"divisor": "members"})
 
 
 def test_numbers_share_a_program_and_buffers_have_their_own():

@@ -168,7 +168,7 @@ def moved(w, x, y, steps, lr):
 
 @pytest.mark.parametrize(
     ("name", "epochs", "options"),
-    [rarely("fedavg", 1, {}), ("ifca", 1, {"redraw": 0.3}), rarely("fesem", 30, {})],
+    [rarely("fedavg", 1, {}), ("ifca", 1, {}), rarely("fesem", 30, {})],
     ids=["fedavg", "ifca", "fesem"],
 )
 def test_newcomers_agree_with_plain_numpy(name, epochs, options):

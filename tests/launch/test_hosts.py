@@ -35,140 +35,51 @@ def spec(tmp_path):
 
 WORDS = """
 import sys
+import time
 import numpy as np
 from cfljax.devices import distributed
-from cfljax.devices.distributed import Ended, Hosts
-from cfljax.devices.same import same
-from cfljax.errors import SpecError
 
 number = int(sys.argv[2])
-distributed.connect(Hosts(f"localhost:{sys.argv[1]}", number, 2))
+distributed.connect(f"localhost:{sys.argv[1]}", number, 2)
 assert distributed.leads() == (number == 0)
 for value in (True, False, 7, [1.5, "a"]):
     assert distributed.agree(value if number == 0 else None) == value
 assert distributed.gather(f"word {number}") == ["word 0", "word 1"]
-found = same({"labels": np.full(3 + number, number), "none": np.zeros((number, 2), np.float32)})
+given = {"labels": np.full(3 + number, number), "none": np.zeros((number, 2), np.float32), "one": np.float32(number)}
+found = distributed.same(given)
 assert found["labels"].tolist() == [0, 0, 0] and found["none"].shape == (0, 2) and found["none"].dtype == np.float32
+assert found["one"].shape == () and found["one"] == 0
 
-distributed.begin()
-distributed.outcome(None)  # well in both
-distributed.begin()
-distributed.tell('x') if number else None  # from here on one is ahead of the other by a message
-distributed.outcome(ValueError(f"no value in {number}"))  # both fail by themselves, and can go on
-distributed.begin()
-assert distributed.agree(number) == 0
-try:
-    if number == 1:
-        distributed.outcome(SpecError("not here"))
-    distributed.hear()
-except SpecError as error:
-    print(number, "own", error)
-except Ended as error:
-    try:
-        distributed.outcome(error)
-    except Ended as again:
-        print(number, again.exit_code, again)
-distributed.begin()
-if number == 0:
-    distributed.end(ValueError("enough"))
+distributed.next_batch(None)
+if number:
+    distributed.gather("x")  # it is now ahead of the other by a message
 else:
-    try:
-        distributed.hear()
-    except Ended as error:
-        print(number, error.exit_code, error)
-    distributed.end(None)
+    distributed._client.key_value_set("cfljax/1/1/0", "x")
+time.sleep(number)
+distributed.next_batch(ValueError(f"no value in {number}"))  # both have failed, and can go on
+assert distributed.agree(number) == 0
+print(number, "goes on")
+if number == 0:
+    distributed.fail(ValueError("enough"))
+time.sleep(300)  # as one that waits for devices of the other does
 """
-
-
-def said(out):
-    """Lines of the program's own; Gloo has some, too."""
-    return [line for line in out.splitlines() if line[:2] in ("0 ", "1 ")]
 
 
 def test_what_processes_tell_each_other(tmp_path):
     port = free_port()
     processes = [python("-c", WORDS, port, i) for i in (0, 1)]
     (out, err), (out1, err1) = [process.communicate(timeout=300) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], err + err1
-    assert said(out) == ["0 2 process 1 of --distributed: not here"]
-    assert said(out1) == ["1 own not here", "1 1 process 0 of --distributed: ValueError: enough"]
-
-
-BUSY = """
-import os
-import sys
-import time
-from cfljax.devices import distributed, watch
-
-watch.PATIENCE = 1
-distributed.connect(distributed.Hosts(f"localhost:{sys.argv[1]}", number := int(sys.argv[2]), 2))
-distributed.gather("here")
-if number == 0:
-    distributed.end(ValueError("enough"))
-    os._exit(7)
-else:
-    time.sleep(300)  # as one that waits for devices of the other does
-"""
-
-
-ALONE_WITH_IT = """
-import os
-import sys
-import time
-from cfljax.devices import distributed, watch
-
-watch.PATIENCE = distributed.APART = 1
-distributed.connect(distributed.Hosts(f"localhost:{sys.argv[1]}", number := int(sys.argv[2]), 2))
-distributed.gather("here")
-distributed.begin()
-if number == 1:
-    time.sleep(300)  # as one that waits for devices that never answer
-try:
-    distributed.outcome(ValueError("no such thing"))
-except Exception as error:
-    distributed.end(error)
-    os._exit(7)
-"""
-
-
-@pytest.mark.parametrize(("program", "words"), [(BUSY, "enough"), (ALONE_WITH_IT, "no such thing")], ids=["ended", "failed"])
-def test_a_process_that_does_not_look_learns_why_another_has_ended(program, words):
-    port = free_port()
-    each = [python("-c", program, port, number) for number in (0, 1)]
-    assert finish(each[0])[0] == 7
-    code, err = finish(each[1])
-    assert code == 1 and err.splitlines()[-1] == f"cfljax: process 0 of --distributed: ValueError: {words}"
-
-
-LATE = """
-import sys
-import time
-from cfljax.devices import distributed, watch
-
-watch.PATIENCE = 1
-distributed.connect(distributed.Hosts(f"localhost:{sys.argv[1]}", number := int(sys.argv[2]), 2))
-distributed.gather("here")
-distributed.begin()
-time.sleep(2.5 * number)
-distributed.outcome(ValueError("no such thing"))
-print(number, "goes on")
-distributed.end(None)
-"""
-
-
-def test_a_process_that_fails_later_than_another_goes_on_with_it():
-    port = free_port()
-    processes = [python("-c", LATE, port, number) for number in (0, 1)]
-    ends = [process.communicate(timeout=300) for process in processes]
-    assert [said(out) for out, _ in ends] == [["0 goes on"], ["1 goes on"]], ends
-    assert [process.returncode for process in processes] == [0, 0]
+    assert [process.returncode for process in processes] == [1, 1], err + err1
+    assert "0 goes on" in out and "1 goes on" in out1
+    assert err.splitlines()[-1] == "cfljax: ValueError: enough"
+    assert err1.splitlines()[-1] == "cfljax: process 0 of --distributed: ValueError: enough"
 
 
 ALONE = """
 import sys
 from cfljax.devices import distributed
 distributed.TOGETHER = 1
-distributed.connect(distributed.Hosts(f"localhost:{sys.argv[1]}", int(sys.argv[2]), 2))
+distributed.connect(f"localhost:{sys.argv[1]}", int(sys.argv[2]), 2)
 """
 
 
@@ -177,7 +88,7 @@ def test_a_process_whose_partners_never_come_says_so(number):
     process = python("-c", ALONE, port := free_port(), number)
     code, err = finish(process)
     assert code == 2 and err.count("\n") == 1
-    assert f"--distributed: not all 2 processes have met at localhost:{port} after 1 seconds; start all of them" in err
+    assert f"--distributed: not all processes have met at localhost:{port} after 1 seconds; start all of them" in err
 
 
 def test_two_processes_agree_with_one(spec, tmp_path):
@@ -207,7 +118,7 @@ def test_an_error_of_one_process_ends_both_with_its_message(spec, tmp_path):
     """Nothing is computed: process 1 reads another spec, or the folder of process 0 is none."""
     (tmp_path / "file").write_text("not a folder")
     for flags, folder, code, words in [
-        (["--set", "train.lr=0.2"], "r", 2, ["--distributed: process 1 reads another spec than process 0"]),
+        (["--set", "train.lr=0.2"], "r", 2, ["--distributed: the spec is", "in process 1"]),
         ([], "file/r", 3, ["cannot write"]),
     ]:
         ends = both(spec, tmp_path / folder, "--mesh", "clients=2", second=(flags, {}))
@@ -306,8 +217,7 @@ def one(tmp_path_factory):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("shape", MESHES)
-@pytest.mark.parametrize("pool", ["copied", "sharded"])
+@pytest.mark.parametrize(("pool", "shape"), zip(["copied", "sharded"], MESHES, strict=True))
 def test_two_processes_with_four_devices_agree_with_one_process_with_one(spec, tmp_path, pool, shape, one):
     ends = both(spec, tmp_path / "two", "--mesh", shape, "--set", f"train.plan.pool={pool}")
     assert [code for code, _ in ends] == [0, 0], ends
@@ -324,18 +234,17 @@ def together(spec, folder, shape):
     return arrays(folder)
 
 
-@pytest.fixture(scope="module", params=MESHES)
-def uninterrupted(tmp_path_factory, request):
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     (folder / "spec.toml").write_text(SPEC)
-    return request.param, together(folder / "spec.toml", folder / "r", request.param)
+    return together(folder / "spec.toml", folder / "r", MESHES[1])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("victim", [0, 1])
 def test_when_one_process_dies_the_other_ends_and_both_go_on_from_the_checkpoint(spec, tmp_path, victim, uninterrupted):
-    shape, whole = uninterrupted
-    port = free_port()
+    shape, whole, port = MESHES[1], uninterrupted, free_port()
     each = [start(spec, tmp_path / "r", number, port, *LONG, "--mesh", shape, CFLJAX_CHECKPOINT="0") for number in (0, 1)]
     wait_for_checkpoint(tmp_path / "r", each)
     each[victim].send_signal(signal.SIGKILL)

@@ -1,5 +1,6 @@
 """All processes of a sweep compute what the one that laid down its plan has found, or end with one line."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,9 +12,9 @@ from cfljax.config import read_spec
 from cfljax.devices import distributed
 from cfljax.devices.machine import this_machine
 from cfljax.errors import DataError, SpecError
-from cfljax.launch import lockstep, ray_task, workers
+from cfljax.launch import ray_task, workers
 from cfljax.launch.plan_file import OTHERS, mark
-from cfljax.launch.sweep import Options, carry_out, lay_down
+from cfljax.launch.sweep import Options, agree_on_start, carry_out, lay_down
 from cfljax.store import Store
 from tests.data.test_contents import SMALL, write
 from tests.packaging.test_plugins import METHOD
@@ -47,10 +48,10 @@ def test_a_follower_and_a_task_with_other_data_say_so(table, tmp_path, monkeypat
     words = {"runs": [runs[0].id], "width": 1, "table": table, "sets": [], "plugins": []}
     assert ray_task._batch(words).first.id == runs[0].id
     write(tmp_path / "mine.npz", seed=1)
-    monkeypatch.setattr(distributed, "gather", lambda word: [first, word])
+    monkeypatch.setattr(distributed, "gather", lambda word: [json.dumps(json.loads(word) | {"the spec": first}), word])
     machine = this_machine()
     for says in (
-        lambda: lockstep.agree_on_start(read_spec(table), machine),
+        lambda: agree_on_start(read_spec(table), machine),
         lambda: ray_task._batch(words | {"sets": ["name=again"]}),
     ):
         with pytest.raises(SpecError) as error:

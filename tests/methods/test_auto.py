@@ -112,14 +112,14 @@ def test_clients_that_are_not_there_yet_have_no_say(name):
     swapped = toy.replace(train, start=train.start.at[at].set(train.start[0]), count=train.count.at[at].set(train.count[0]))
     one, two = (setup_of(name, each)["number"] for each in (late, toy.replace(late, train=swapped)))
     np.testing.assert_array_equal(one.curve, two.curve)
-    assert int(one.sent[0]) == (0 if name in ("one_shot", "fedgroup") else 10)
+    assert int(one.probed) == (0 if name in ("one_shot", "fedgroup") else 10)
 
 
 def test_no_more_clients_are_probed_than_stated(monkeypatch):
     monkeypatch.setattr(auto, "PROBED", 5)
     ids = [auto.probed(keys.root(seed), federation(), "ifca") for seed in (0, 0, 1)]
     assert [len(each) for each in ids] == [5, 5, 5] and np.array_equal(ids[0], ids[1]) and not np.array_equal(ids[0], ids[2])
-    assert int(setup_of("ifca", federation())["number"].sent[0]) == 5
+    assert int(setup_of("ifca", federation())["number"].probed) == 5
 
 
 @pytest.mark.parametrize("how", ["silhouette", "eigengap"])
@@ -134,7 +134,6 @@ def test_the_groups_of_rotated_digits_are_counted(how):
 @pytest.mark.parametrize(
     "options",
     [
-        rarely({"redraw": 0.2}),
         rarely({"reseed": "always"}),
         {"reseed": "when_empty", "most": 8},
         rarely({"estimate": "batch"}),
@@ -148,12 +147,6 @@ def test_options_of_ifca_keep_to_the_models_that_may_be_chosen(options, particip
     )
     np.testing.assert_array_equal(found.labels(), given.labels())
     np.testing.assert_allclose(found.models()[:3], given.models(), atol=1e-5)
-
-
-def test_fedgroup_s_snapshots_are_as_wide_for_every_number():
-    snapshots = [setup_of("fedgroup", federation(), lr=lr, most=5, snapshots=True) for lr in (0.1, 0.0)]
-    assert [int(each["number"].clusters) for each in snapshots] == [3, 1]
-    assert [each["snapshot"]["embedding"].shape for each in snapshots] == [(12, 5)] * 2
 
 
 def test_ocfl_merges_to_the_number_that_is_found():

@@ -56,12 +56,6 @@ def test_the_threshold_follows_its_numbers(theta, l_star):
     check(run(theta=theta, l_star=l_star), want(theta=theta, l_star=l_star))
 
 
-def test_the_loss_of_the_threshold_may_be_the_unweighted_mean_of_eq_1():
-    out = run(loss="uniform")
-    check(out, want(loss="uniform"))
-    assert not np.allclose([i.diag["epsilon"] for i in out.infos[1:]], [i.diag["epsilon"] for i in run().infos[1:]])
-
-
 def test_optimal_weights_are_no_worse_than_those_of_a_generic_solver():
     out, (_, seen) = run(weights="optimal"), want(weights="optimal", rounds=1)
     labels, _, _, balance = seen[0]

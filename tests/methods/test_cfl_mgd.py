@@ -1,28 +1,23 @@
-import dataclasses
 from types import SimpleNamespace
 
-import jax
 import numpy as np
 import pytest
 
-from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
-from cfljax.methods.shared.choice import halves
-from cfljax.types import Cohort
 from tests import play, toy
 from tests.methods.test_ifca import close, federation
 from tests.often import rarely
 from tests.reference import plain
 from tests.reference.cfl_mgd import cfl_mgd
 
-DEFAULTS = {"aggregate": "model", "momentum_of": "cluster", "divisor": "participants", "resample": False, "estimate": "full"}
+DEFAULTS = {"aggregate": "model", "estimate": "full"}
 CASES = {
     "model": {},
-    "model, resampled mini-batches": {"resample": True, "estimate": "batch", "momentum_of": "client"},
+    "model, mini-batches": {"estimate": "batch"},
     "gradient": {"aggregate": "gradient"},
-    "gradient, resampled": {"aggregate": "gradient", "resample": True, "divisor": "clients", "momentum_of": "client"},
+    "gradient of a mini-batch": {"aggregate": "gradient", "estimate": "batch"},
 }
 WORK = {"epochs": 2, "batch": 5}
 
@@ -67,7 +62,7 @@ TOUCHED = {
 def test_of_option_one_a_single_vector_arrives(way):
     """So a cluster moves by −η times its new buffer (eq. 5), whatever becomes of that vector on its way."""
     sending, hyper = TOUCHED[way]
-    options = DEFAULTS | {"aggregate": "gradient", "divisor": "members"}
+    options = DEFAULTS | {"aggregate": "gradient"}
     states, *_ = play.rounds("cfl_mgd", federation(), work=WORK | {"sending": sending}, hyper=hyper, clusters=2, **options)
     moved = 0
     for before, after in zip(states, states[1:], strict=False):
@@ -95,23 +90,6 @@ def test_a_broken_client_breaks_no_buffer():
         states, infos, _ = play.rounds("cfl_mgd", broken, work=WORK, clusters=3, **DEFAULTS | {"aggregate": aggregate})
         assert sum(int(info.nonfinite) for info in infos) > 0
         assert np.isfinite(states[-1].models).all() and np.isfinite(states[-1].velocity).all()
-
-
-def test_resampling_deals_every_sample_once_and_a_single_one_twice():
-    whole = toy.federation().train
-    eight = toy.replace(toy.federation(), train=dataclasses.replace(whole, count=whole.count.at[5].set(1)))
-    counts = np.asarray(eight.train.count)
-    ids = np.array([6, 1, 3, 4, 5], np.int32)
-    assert set(counts[ids[1:]] % 2) == {0, 1}
-    present = Cohort(ids, np.arange(len(ids)) > 0, np.ones(len(ids), np.float32), np.int32(0))
-    dealt = jax.jit(halves, static_argnums=3)(keys.root(5), eight, present, True)
-    first, second = (jax.tree.map(np.asarray, half.train) for half in dealt)
-    for c in ids[1:-1]:
-        parts = [np.asarray(h.rows)[int(h.start[c]) : int(h.start[c]) + int(h.count[c])] for h in (first, second)]
-        assert sorted(np.concatenate(parts)) == sorted(np.asarray(eight.train.rows)[eight.train.start[c] :][: counts[c]])
-        assert 0 <= len(parts[1]) - len(parts[0]) <= 1 and max(map(len, parts)) <= second.longest
-    assert first.count.sum() + second.count.sum() == counts[ids[1:]].sum() + 1
-    assert first.rows[first.start[5]] == second.rows[second.start[5]] == whole.rows[whole.start[5]]
 
 
 def test_it_runs_in_the_engine():

@@ -222,7 +222,6 @@ def test_methods_that_do_not_choose_by_loss_refuse_it_in_one_line(name):
     ("method", "choice", "words"),
     [
         ({"name": "joint", "similarity": "euclidean"}, {"epsilon": 1.0}, 'similarity = "euclidean": a distance has no bound'),
-        ({"name": "ifca", "redraw": 0.2}, {"epsilon": 1.0}, "method.ifca.redraw = 0.2: choices decide"),
         ("ifca", {}, "train.privacy.choice.epsilon: missing"),
         ("ifca", {"epsilon": 0.0}, "train.privacy.choice.epsilon = 0.0: must be greater than 0"),
         ("ifca", {"epsilon": 1.0, "clip": -1.0}, "train.privacy.choice.clip = -1.0: must be greater than 0"),

@@ -65,10 +65,9 @@ def feddyn_is_plain(out, way, made=None, participants=PARTICIPANTS, **numbers):
 
 
 @ways
-@pytest.mark.parametrize("control", ["path", "start"])
-def test_scaffold_follows_the_plain_program(way, control):
-    out = play_on("scaffold", way, {"server_lr": 0.8, "weight_decay": 0.05}, control=control)
-    assert scaffold_is_plain(out, way, control=control, server_lr=0.8, weight_decay=0.05)
+def test_scaffold_follows_the_plain_program(way):
+    out = play_on("scaffold", way, {"server_lr": 0.8, "weight_decay": 0.05})
+    assert scaffold_is_plain(out, way, server_lr=0.8, weight_decay=0.05)
 
 
 def test_scaffold_weights_clients_and_their_variates_by_samples():
@@ -100,11 +99,8 @@ def test_groups_must_be_known(name):
         play_on(name, groups="true")
 
 
-@pytest.mark.parametrize("control", ["path", "start"])
-def test_the_first_round_of_scaffold_is_that_of_fedavg(control):
-    first, average = (
-        play_on(name, rounds=2, average="uniform", **more) for name, more in (("scaffold", {"control": control}), ("fedavg", {}))
-    )
+def test_the_first_round_of_scaffold_is_that_of_fedavg():
+    first, average = (play_on(name, rounds=2, average="uniform") for name in ("scaffold", "fedavg"))
     assert np.allclose(first.models(1), average.models(1), atol=1e-6)
     assert not np.allclose(first.models(2), average.models(2), atol=1e-3)
 
@@ -144,9 +140,7 @@ def test_fedavg_comes_to_rest_beside_the_common_optimum():
 
 
 @pytest.mark.parametrize("participants", [rarely(None), 3])
-@pytest.mark.parametrize(
-    ("name", "options"), [("scaffold", {}), ("scaffold", {"control": "start"}), ("feddyn", {"alpha": 0.2})], ids=str
-)
+@pytest.mark.parametrize(("name", "options"), [("scaffold", {}), ("feddyn", {"alpha": 0.2})], ids=str)
 def test_both_come_to_rest_at_the_common_optimum(name, options, participants):
     assert from_optimum(name, participants, **options) < 1e-3
 

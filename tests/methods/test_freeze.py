@@ -150,7 +150,6 @@ def test_what_is_frozen_is_not_sent(method, train, down, up):
         ("fedavg", {"freeze": "head", "schedule": "alternate"}, 'train.freeze = .*schedule = "alternate" trains body and head'),
         ("fedbabu", {"schedule": "alternate"}, "train.schedule = .*does not train in the rounds"),
         ("fedavg", {"finetune_steps": -1}, "train.finetune_steps = -1: must be at least 0"),
-        ({"name": "ifca", "redraw": 0.1}, {"freeze": "head"}, "train.freeze with method.ifca.redraw"),
         ({"name": "ifca", "clusters": "auto"}, {"freeze": "head"}, 'train.freeze: method.ifca.clusters = "auto"'),
     ],
 )

@@ -72,31 +72,20 @@ def test_sattler_follows_the_plain_program(eps1, eps2):
 
 
 @pytest.mark.parametrize("gamma_max", [0.0, 0.2, 1.0])
-def test_sattler_splits_as_the_paper_does_with_single_linkage_and_gamma_max(gamma_max):
-    rule = reference.sattler(plain.Clients(federation()), 0.6, 0.5, 1, 2, ROUNDS, "single", gamma_max)
+def test_sattler_guards_a_split_by_gamma_max(gamma_max):
+    rule = reference.sattler(plain.Clients(federation()), 0.6, 0.5, 1, 2, ROUNDS, gamma_max)
     models, labels = plain_rounds(rule)
-    check(sattler(linkage="single", hyper={"gamma_max": gamma_max}), models, labels)
+    check(sattler(hyper={"gamma_max": gamma_max}), models, labels)
     assert len(models) == (1 if gamma_max == 1 else 2)
 
 
-def test_single_linkage_is_the_optimal_bipartition():
-    """Algorithm 1 of Sattler's paper: no other has a smaller largest similarity across. Complete linkage may miss it."""
-    missed, rng = 0, np.random.default_rng(0)
-    for _ in range(30):
-        similar = np.corrcoef(rng.normal(size=(7, 3)))
-        best = reference.bipartition(similar)
-        assert np.array_equal(halves(similar, "single"), best)
-        missed += not np.array_equal(halves(similar, "complete"), best)
-    assert missed
-
-
-def halves(similar, linkage, eps=(1.0, 0.0), norms=None, step=0.0, **more):
+def halves(similar, eps=(1.0, 0.0), norms=None, step=0.0, **more):
     """i32[n] the parts into which clients with these cosines are split. `norms`: of updates, whose mean has the norm `step`."""
     n = len(similar)
     found = cfl_sattler.HostClusters(np.zeros((2, 1)), np.zeros(n, np.int32), np.array([True, False]))
     nobody, norms = np.array([-1, -1]), np.ones(n) if norms is None else np.array(norms)
     state = cfl_sattler.State(found, similar.astype(np.float32), norms, np.full(2, step), nobody, nobody.copy())
-    return cfl_sattler.split(state, np.arange(n), *eps, 1, 5, linkage, **more).found.labels
+    return cfl_sattler.split(state, np.arange(n), *eps, 1, 5, **more).found.labels
 
 
 @pytest.mark.parametrize(
@@ -104,14 +93,14 @@ def halves(similar, linkage, eps=(1.0, 0.0), norms=None, step=0.0, **more):
 )
 def test_a_split_needs_a_small_mean_of_updates_of_which_one_is_large(norms, step, parts):
     """With eps1 = 0.4 and eps2 = 0.8."""
-    assert halves(np.eye(3), "complete", (0.4, 0.8), norms, step).max() + 1 == parts
+    assert halves(np.eye(3), (0.4, 0.8), norms, step).max() + 1 == parts
 
 
 @pytest.mark.parametrize(("across", "gamma_max", "parts"), [(0.5, 0.0, 2), (0.5, 0.49, 2), (0.5, 0.51, 1), (-1.0, 0.99, 2)])
 def test_a_split_needs_gamma_max_below_what_the_cosines_across_allow(across, gamma_max, parts):
     """γ_max < √((1 − α)/2), α being the largest cosine across: √(0.5/2) = 0.5."""
     similar = np.array([[1, 0.9, across], [0.9, 1, across], [across, across, 1]])
-    assert halves(similar, "single", gamma_max=gamma_max).max() + 1 == parts
+    assert halves(similar, gamma_max=gamma_max).max() + 1 == parts
 
 
 def test_sattler_finds_the_groups_and_keeps_the_family_tree():
@@ -181,12 +170,11 @@ def test_sattler_wants_everybody_in_each_round():
 
 def test_sattler_runs_in_the_engine_between_its_chunks():
     hypers = [{"eps1": eps1, "eps2": 0.5, "gamma_max": 0.0} for eps1 in (0.6, 0.0)]
-    seeds, options = [SEED, SEED], SPLIT | {"snapshots": True}
-    split, whole = play.batch("cfl_sattler", federation(), ROUNDS, None, seeds, hypers, settings={"evaluations": ROUNDS}, **options)
+    seeds = [SEED, SEED]
+    split, whole = play.batch("cfl_sattler", federation(), ROUNDS, None, seeds, hypers, settings={"evaluations": ROUNDS}, **SPLIT)
     mine = sattler()
     assert np.array_equal(split.labels[-1], mine.labels()) and np.allclose(split.models, mine.models(), atol=1e-6)
     assert split.history["clusters"][-1] == 2 and split.history["ari"][-1] == 1.0 and not whole.labels.any()
-    assert split.diag["similarity"].shape == (CLIENTS, CLIENTS) and np.allclose(np.diag(split.diag["similarity"]), 1)
 
 
 # FL+HC

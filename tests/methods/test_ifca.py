@@ -1,26 +1,21 @@
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax import keys
 from cfljax.errors import SpecError
-from cfljax.methods import METHODS
-from cfljax.methods.shared.choice import losses_of, shared_out
-from cfljax.methods.shared.common import first_models
+from cfljax.methods.shared.choice import losses_of, shares_of_all
 from cfljax.types import Cohort
 from tests import play, toy
 from tests.reference import plain
 from tests.reference.ifca import ifca
 
-DEFAULTS = {"estimate": "full", "aggregate": "model", "average": "uniform", "divisor": "participants", "reseed": "never"}
+DEFAULTS = {"estimate": "full", "aggregate": "model", "average": "uniform", "reseed": "never"}
 CASES = {
     "defaults": {},
     "mini-batch": {"estimate": "batch", "average": "samples", "reseed": "when_empty"},
     "gradient": {"aggregate": "gradient", "reseed": "always"},
-    "gradient of a mini-batch": {"aggregate": "gradient", "estimate": "batch", "average": "samples", "divisor": "clients"},
+    "gradient of a mini-batch": {"aggregate": "gradient", "estimate": "batch", "average": "samples"},
 }
 WORK = {"epochs": 2, "batch": 5}
 
@@ -64,14 +59,13 @@ def test_one_cluster_is_fedavg():
     np.testing.assert_allclose(play.models_of(method, ours)[0], play.models_of(fedavg, theirs)[0], atol=1e-7)
 
 
-def test_gradients_are_divided_as_asked():
+def test_gradients_are_divided_by_all_participants():
     eight, ids = federation(), np.arange(5, dtype=np.int32)
-    present, divided = Cohort(ids, ids < 4, np.ones(5, np.float32), np.int32(0)), jax.jit(shared_out, static_argnums=(3, 4, 5))
+    present, divided = Cohort(ids, ids < 4, np.ones(5, np.float32), np.int32(0)), jax.jit(shares_of_all, static_argnums=(3, 4))
     n, which = np.asarray(eight.train.count, float), np.array([0, 1, 1, 0, 1], np.int32)
     for average, weight in (("uniform", np.ones(8)), ("samples", n)):
-        for divisor, total in (("participants", weight[:4].sum()), ("clients", weight.sum()), ("members", weight[1:3].sum())):
-            got = np.asarray(divided(which, eight, present, 2, average, divisor))[1]
-            np.testing.assert_allclose(got, [0, weight[1] / total, weight[2] / total, 0, 0], rtol=1e-6)
+        got, total = np.asarray(divided(which, eight, present, 2, average))[1], weight[:4].sum()
+        np.testing.assert_allclose(got, [0, weight[1] / total, weight[2] / total, 0, 0], rtol=1e-6)
 
 
 def test_every_participant_gets_all_models_and_sends_one():
@@ -96,33 +90,6 @@ def test_a_cluster_that_nobody_chooses_keeps_its_model():
         assert np.array_equal(states[0].models[k], states[1].models[k]) == (k not in chosen)
 
 
-def test_redraw_gives_every_model_its_share_of_the_first_participants():
-    method = play.prepared("ifca", WORK, clusters=3, redraw=0.2).method
-    model, redrawn = toy.model(), 0
-    for seed in range(4):
-        drawn = method.setup(keys.root(seed), federation(), {"participants": 5})["models"]
-        first = plain.cohort(seed, 0, np.arange(8), 5)
-        losses = losses_of(
-            toy.solver(model), federation(), Cohort(jnp.asarray(first), jnp.ones(5, bool), jnp.ones(5), jnp.int32(0)), drawn
-        )
-        assert (np.bincount(np.asarray(losses).argmin(axis=0), minlength=3) >= 1).all()
-        redrawn += not np.array_equal(drawn, first_models(keys.root(seed), model, 3))
-    assert redrawn
-    start = method.init(keys.root(seed), federation(), {}, {"models": jnp.asarray(drawn)})
-    assert np.array_equal(start.models, drawn)
-
-
-def test_an_impossible_redraw_is_a_warning_or_an_error(monkeypatch):
-    monkeypatch.setattr("cfljax.methods.ifca.DRAWS", 5)
-    method, train = play.prepared("ifca", WORK, clusters=3, redraw=0.2).method, federation().train
-    alike = dataclasses.replace(federation(), train=dataclasses.replace(train, start=0 * train.start, count=0 * train.count + 9))
-    alike = dataclasses.replace(alike, view=alike.view._replace(of=0 * alike.view.of))
-    with pytest.warns(UserWarning, match="redraw"):  # equal clients agree on one model
-        method.setup(keys.root(0), alike, {"participants": 5})
-    with pytest.raises(SpecError, match="2 participants cannot"):
-        method.setup(keys.root(0), alike, {"participants": 2})
-
-
 def test_clients_without_a_cluster_are_scored_by_their_own_choice():
     (out,), model = play.batch("ifca", federation(), 2, 2, work=WORK, clusters=3, **DEFAULTS), toy.model()
     without = out.labels[-1] < 0
@@ -136,20 +103,6 @@ def test_clients_without_a_cluster_are_scored_by_their_own_choice():
     )
     assert out.history["bytes_down"][-1] == 2 * 3 * 2 * 4 * model.size
     assert out.history["bytes_up"][-1] == 2 * 2 * 4 * model.size
-
-
-@pytest.mark.parametrize(
-    ("options", "say"),
-    [
-        ({"redraw": True}, "least share"),
-        ({"redraw": 0.6, "clusters": 2}, "cannot all"),
-        ({"estimate": "some"}, "estimate"),
-    ],
-)
-def test_impossible_options_are_one_line(options, say):
-    with pytest.raises(SpecError, match=say) as error:
-        METHODS.check("ifca", options, "method.ifca")
-    assert "\n" not in str(error.value)
 
 
 def test_more_clusters_than_clients_is_an_error():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.methods.feddrift import Look, begun, unions
 from cfljax.methods.feddrift import State as Drift
@@ -46,16 +45,16 @@ def clusters_of(out, t=-1):
 
 
 @pytest.mark.parametrize(
-    ("made", "united", "average", "tau", "lam", "first"),
+    ("made", "average", "tau", "lam", "first"),
     [
-        rarely(federation, "larger", "samples", 0.3, 0.5, 2),
-        rarely(skewed, "larger", "samples", 0.75, 0.1, 1),
-        (skewed, "mean", "uniform", 0.6, 0.5, 1),
+        rarely(federation, "samples", 0.3, 0.5, 2),
+        rarely(skewed, "samples", 0.75, 0.1, 1),
+        (skewed, "uniform", 0.6, 0.5, 1),
     ],
 )
-def test_stocfl_follows_the_plain_program(made, united, average, tau, lam, first):
-    out = stochastic(made(), united=united, average=average, tau=tau, lam=lam, pretrain_epochs=first)
-    numbers = (SEED, 6, PARTICIPANTS, 0.1, 5, 2, tau, lam, first, united, average)
+def test_stocfl_follows_the_plain_program(made, average, tau, lam, first):
+    out = stochastic(made(), average=average, tau=tau, lam=lam, pretrain_epochs=first)
+    numbers = (SEED, 6, PARTICIPANTS, 0.1, 5, 2, tau, lam, first, average)
     history = stocfl.stocfl(NET, plain.Clients(made()), toy.start(SEED), *numbers)
     for t, (models, w, _) in enumerate(history, 1):
         found = clusters_of(out, t)
@@ -133,7 +132,7 @@ def test_stocfl_without_room_puts_clients_into_the_most_similar_cluster():
     uid = np.arange(10, dtype=np.int32)[::-1]  # by identity client 4 comes first, but it is not new
     new, tau = np.array([True, True, True, False]), np.float32(0.999)
     made = toy.replace(federation(), uid=uid)
-    after, crowded = jax.jit(placed, static_argnames="united")(state, made, there, psi, new, tau, united="larger")
+    after, crowded = jax.jit(placed)(state, made, there, psi, new, tau)
     assert after.labels.tolist() == [0, 1, 0, 1, -1, -1] and int(crowded) == 2
     assert after.members.tolist() == [3, 2] and np.allclose(after.moves, [[2.8, 0.6], [0.7, 1.8]])
     assert (after.models[0] == 1).all() and (after.models[1] == 0).all()  # client 3 came first, and its cluster begins at ω
@@ -165,7 +164,7 @@ def counts(out, name):
     return [int(out.diag(name, t)) for t in range(len(out.infos))]
 
 
-DRIFTS = {"max_clusters": 12, "delta": 0.1, "every": 3, "begin": "one", "isolate": "alone", "fresh": "scratch"}
+DRIFTS = {"max_clusters": 12, "delta": 0.1, "every": 3, "begin": "one"}
 
 
 @pytest.mark.parametrize(
@@ -173,8 +172,7 @@ DRIFTS = {"max_clusters": 12, "delta": 0.1, "every": 3, "begin": "one", "isolate
     [
         rarely(10, {}),
         (6, {"begin": "each", "every": 2, "max_clusters": 6}),
-        rarely(10, {"begin": "each", "max_clusters": 4, "fresh": "best", "delta": 0.03}),
-        (10, {"isolate": "together", "fresh": "best", "max_clusters": 2}),
+        rarely(10, {"begin": "each", "max_clusters": 4, "delta": 0.03}),
     ],
 )
 def test_feddrift_follows_the_plain_program(participants, options):
@@ -218,9 +216,9 @@ def test_feddrift_where_nothing_drifts_is_fedavg():
 def test_feddrift_finds_the_model_of_data_that_come_back():
     one = toy.replace(federation(), view=federation().view._replace(of=jnp.zeros(10, jnp.int32)))
     other = toy.replace(one, view=one.view._replace(of=jnp.ones(10, jnp.int32)))
-    options = DRIFTS | {"isolate": "together", "fresh": "best", "max_clusters": 2}
-    out = drifting(10, 9, lambda t: other if 3 <= t < 6 else one, **options)
-    assert [set(out.labels(t).tolist()) for t in (3, 6, 9)] == [{0}, {1}, {0}] and counts(out, "models") == [1] * 3 + [2] * 6
+    out = drifting(10, 9, lambda t: other if 3 <= t < 6 else one, **DRIFTS)
+    assert [set(out.labels(t).tolist()) for t in (3, 6, 9)] == [{0}, set(range(1, 11)), {0}]
+    assert counts(out, "models") == [1] * 3 + [11] * 6
     assert np.array_equal(out.models(4)[0], out.models(6)[0]) and not np.allclose(out.models(9)[0], out.models(6)[0])
 
 
@@ -246,8 +244,7 @@ def test_feddrift_replaces_the_model_that_is_unused_for_the_longest_time():
     found = HostClusters(np.arange(4, dtype=np.float32)[:, None], labels, everybody)
     state = Drift(found, np.array([-7], np.float32), best, used, labels, np.zeros(10, np.float32))
     look = Look(everybody, everybody, np.zeros((4, 4), np.float32), best, nothing, everybody)
-    started = jax.jit(begun, static_argnums=(5, 6))
-    after, which, isolated = started(federation(), present(4, 2, 1, 3), state, look, np.int32(6), True, "scratch")
+    after, which, isolated = jax.jit(begun)(federation(), present(4, 2, 1, 3), state, look, np.int32(6))
     assert which.tolist() == [0, 3, 2, 1] and isolated.tolist() == [False, True, True, True]
     assert after.found.models[:, 0].tolist() == [0, -7, -7, -7] and after.born.tolist() == [0, 6, 6, 6]
     assert after.found.labels[:5].tolist() == [0, 2, 3, 1, 0] and after.used.tolist() == [6, 6, 6, 6]
@@ -257,8 +254,3 @@ def test_feddrift_replaces_the_model_that_is_unused_for_the_longest_time():
 def test_what_they_hold_and_make_public(name, sums):
     config = METHODS.check(name, {"max_clusters": 5}, "m")
     assert config.releases(7) == (sums * 7, 0) and config.models_kept == (6 if name == "stocfl" else 5)
-
-
-def test_those_who_begin_with_models_of_their_own_do_not_begin_one_together():
-    with pytest.raises(SpecError, match='m.begin = "each" with isolate = "together": .* one model together; take'):
-        METHODS.check("feddrift", {"begin": "each", "isolate": "together"}, "m")

@@ -60,7 +60,6 @@ def test_rounds_follow_the_plain_program(name, options, numbers):
 def test_with_equal_steps_it_is_the_mean_by_samples(name):
     options = play.options(name)
     model, equal = options.pop("model", None), {"steps": 3, "batch": 5}
-    options |= {"newcomer_epochs": "full"} if name == "fedgroup" else {}
     everybody = 9 if name in play.EVERYBODY else 5
     nova, samples = (
         play.rounds(name, play.nine_clients(), 3, everybody, SEED, work=equal, model=model, average=average, **options)

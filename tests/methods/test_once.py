@@ -13,7 +13,7 @@ from tests import play, toy
 from tests.reference import once, plain
 
 WORK = {"epochs": 2, "batch": 5}
-ISOLATE = {"noise": "isolate", "merge_to": 3, "warm_start": True, "average": "uniform"}
+ISOLATE = {"noise": "isolate", "merge_to": 3, "average": "uniform"}
 
 
 @functools.cache
@@ -41,9 +41,9 @@ def agree(states, method, history, labels):
     [
         {"clients_per_cluster": 2},
         {"clients_per_cluster": 3, "metric": "cosine", "xi": 0.5, **ISOLATE},
-        {"clients_per_cluster": 2, "noise": "drop", "xi": 0.4, "min_samples": 3, "snapshots": True},
+        {"clients_per_cluster": 2, "noise": "drop", "xi": 0.4, "min_samples": 3},
     ],
-    ids=("nearest", "isolate-merge-warm", "drop"),
+    ids=("nearest", "isolate-merge", "drop"),
 )
 def test_ocfl_agrees_with_a_plain_loop_over_clients(options):
     states, infos, method = play.rounds("ocfl", federation(), rounds=3, participants=1, work=WORK, **options)
@@ -52,7 +52,7 @@ def test_ocfl_agrees_with_a_plain_loop_over_clients(options):
     raw, settled, labels = once.optics_labels(local, *(how[k] for k in ("min_samples", "xi", "metric", "noise", "merge_to")))
     labels = once.renamed(labels)
     assert (raw < 0).any() and labels.max() >= 1, "the toy has noise and clusters"
-    begin = once.means(local, labels) if options.get("warm_start") else dict.fromkeys(range(labels.max() + 1), toy.start())
+    begin = dict.fromkeys(range(labels.max() + 1), toy.start())
     draw = lambda t: once.per_cluster(0, t, clients.uid, labels, options["clients_per_cluster"])  # noqa: E731
     history = once.inside(net, clients, begin, labels, 0, 3, 0.1, 5, 2, draw, options.get("average", "samples"))
     agree(states, method, history, labels)
@@ -60,7 +60,6 @@ def test_ocfl_agrees_with_a_plain_loop_over_clients(options):
     assert [[int(n) for n in i.traffic] for i in infos] == [[len(draw(t)) + 14 * (t == 0)] * 2 + [0, 0] for t in range(3)]
     kept = method.extras(states[0])
     assert int(kept["noise"]) == (raw < 0).sum() and int(kept["found"]) == settled.max() + 1
-    assert ("optics" in kept) == ("snapshots" in options)
     scored = np.asarray(method.score(states[-1], federation(), {}))
     models = np.asarray(method.models(states[-1])[0])
     np.testing.assert_array_equal(scored[labels >= 0], labels[labels >= 0])
@@ -114,16 +113,16 @@ def test_ocfl_without_any_cluster_warns_and_is_one():
     assert np.isfinite(states[0].models).all()
 
 
-@pytest.mark.parametrize("options", [{}, {"warm_start": True, "average": "uniform"}], ids=("", "warm"))
-def test_one_shot_agrees_with_a_plain_loop_over_clients(options):
+@pytest.mark.parametrize("average", ["samples", "uniform"])
+def test_one_shot_agrees_with_a_plain_loop_over_clients(average):
     states, infos, method = play.rounds(
-        "one_shot", federation(), rounds=3, participants=6, work=WORK, clusters=4, pretrain_epochs=3, **options
+        "one_shot", federation(), rounds=3, participants=6, work=WORK, clusters=4, pretrain_epochs=3, average=average
     )
     local, clients, net = weights(3), plain.Clients(federation()), plain.Net(6, 4)
     labels = once.renamed(once.kmeans_labels(local, 4))
-    begin = once.means(local, labels) if options else dict.fromkeys(range(4), toy.start())
+    begin = dict.fromkeys(range(4), toy.start())
     draw = lambda t: plain.cohort(0, t, clients.uid, 6)  # noqa: E731
-    history = once.inside(net, clients, begin, labels, 0, 3, 0.1, 5, 2, draw, options.get("average", "samples"))
+    history = once.inside(net, clients, begin, labels, 0, 3, 0.1, 5, 2, draw, average)
     agree(states, method, history, labels)
     assert [[int(n) for n in i.traffic] for i in infos] == [[6 + 14 * (t == 0)] * 2 + [0, 0] for t in range(3)]
 

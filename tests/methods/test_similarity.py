@@ -36,8 +36,8 @@ def prepared(name, federation, **options):
     [
         ("fedgroup", {"clusters": 3, "alpha": 3}),
         rarely("fedgroup", {"clusters": 3, "alpha": 3, "cold_start": "madc"}),
-        ("ocfl", {"warm_start": True}),
-        rarely("one_shot", {"clusters": 3, "warm_start": True, "pretrain_epochs": 2}),
+        ("ocfl", {}),
+        rarely("one_shot", {"clusters": 3, "pretrain_epochs": 2}),
     ],
 )
 def test_the_same_clusters_and_the_same_models_to_start_from(name, options, federation, monkeypatch):

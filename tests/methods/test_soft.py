@@ -90,15 +90,11 @@ def test_fedrc_follows_the_plain_program(made):
         assert np.abs(found[c] - pi).max() < 1e-5
 
 
-def test_fedrc_that_does_not_divide_is_fedem():
-    rc, em = run("fedrc", clusters=3, divide=False), run("fedem", clusters=3)
-    assert np.array_equal(rc.models(), em.models()) and np.array_equal(rc.states[-1].em.mixture, em.states[-1].mixture)
-    divided = run("fedrc", clusters=3, rounds=1)
-    assert np.allclose(
-        divided.models(), run("fedem", clusters=3, rounds=1).models(), atol=1e-6
-    )  # all labels weigh the same at first
-    assert [int(n) for n in rc.infos[0].traffic] == [15, 15, 0, 0]
-    assert [int(n) for n in divided.infos[0].traffic] == [15, 15, 5 * 12, 5 * 12]
+def test_the_first_round_of_fedrc_is_that_of_fedem():
+    """All labels weigh the same at first."""
+    rc, em = (run(name, clusters=3, rounds=1) for name in ("fedrc", "fedem"))
+    assert np.allclose(rc.models(), em.models(), atol=1e-6)
+    assert [int(n) for n in rc.infos[0].traffic] == [15, 15, 5 * 12, 5 * 12]
 
 
 def test_labels_that_nobody_has_had_weigh_the_same_everywhere():
@@ -106,12 +102,12 @@ def test_labels_that_nobody_has_had_weigh_the_same_everywhere():
     assert np.allclose(weights, [[0.75, 0.25, 1 / 3], [1e-6, 1.0, 1 / 3]])
 
 
-SOFT = {"tau": 2, "selection": "draw", "start": "own", "lam": 0.5, "selected": 0.4, "floor": 1e-3}
+SOFT = {"tau": 2, "start": "own", "lam": 0.5, "selected": 0.4, "floor": 1e-3}
 SOFT_CASES = {
     "defaults": {},
-    "all participants": {"selection": "all", "tau": 3},
+    "most participants": {"selected": 0.8, "tau": 3},
     "from the middle": {"start": "centres", "tau": 1, "lam": 0.1},
-    "all, from the middle": {"start": "centres", "selection": "all", "floor": 0.2},
+    "most, from the middle": {"start": "centres", "selected": 0.8, "floor": 0.2},
 }
 
 
@@ -135,14 +131,14 @@ def test_fedsoft_follows_the_plain_program(case):
 
 
 def test_fedsoft_without_a_pull_and_clusters_is_local_training():
-    out, local = run("fedsoft", clusters=1, lam=0.0, selection="all"), run("local")
+    out, local = run("fedsoft", clusters=1, lam=0.0, selected=1.0), run("local")
     trained = np.asarray(out.states[-1].trained)
     assert np.allclose(out.models()[trained], local.models()[trained], atol=1e-6)
 
 
 def test_fedsoft_counts_estimates_and_drawn_participants():
     made = toy.replace(federation(), arrive=jnp.array([0, 0, 0, 0, 0, 0, 1, 9], jnp.int32))
-    out = run("fedsoft", made, rounds=4, clusters=3, **SOFT | SOFT_CASES["all participants"])
+    out = run("fedsoft", made, rounds=4, clusters=3, **SOFT | {"selected": 1.0, "tau": 3})
     sent = [[3 * 5 + 3 * asked, 5, 0, 3 * asked] for asked in (6, 1, 0, 7)]  # estimates are made in every third round
     assert [[int(n) for n in info.traffic] for info in out.infos] == sent
     fewer = run("fedsoft", rounds=1, clusters=3, **SOFT | {"selected": 0.2})
@@ -164,18 +160,11 @@ def test_clusters_draw_by_their_odds_and_by_identity():
     assert np.array_equal(np.asarray(turned)[..., ::-1], again)
 
 
-@pytest.mark.parametrize(
-    "options, train, named",
-    [
-        ({"selection": "all"}, {"robust": "median"}, "selection"),
-        ({}, {"privacy": {"clip": 1.0, "noise": 1.0}}, "start"),
-    ],
-)
-def test_fedsoft_refuses_what_would_not_be_so(options, train, named):
-    with pytest.raises(SpecError, match=f"method.fedsoft.{named}"):
-        METHODS.check("fedsoft", options, "method.fedsoft").check_run("method.fedsoft", Train(**train), None, None)
-    other = {"selection": "draw"} if named == "selection" else {"start": "centres"}
-    METHODS.check("fedsoft", options | other, "method.fedsoft").check_run("method.fedsoft", Train(**train), None, None)
+def test_fedsoft_refuses_privacy_of_whole_personal_models():
+    train = Train(privacy={"clip": 1.0, "noise": 1.0})
+    with pytest.raises(SpecError, match="method.fedsoft.start"):
+        METHODS.check("fedsoft", {}, "method.fedsoft").check_run("method.fedsoft", train, None, None)
+    METHODS.check("fedsoft", {"start": "centres"}, "method.fedsoft").check_run("method.fedsoft", train, None, None)
 
 
 @pytest.mark.parametrize("name", ["fedem", "fedrc", "fedsoft"])

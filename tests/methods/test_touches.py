@@ -28,8 +28,8 @@ IN_TURNS = {"fedrep"}
 """Methods whose work is given in epochs."""
 QUICK = {"fedbcd"}
 """The one that adds up by itself; the others are `long`."""
-MORE = {"one_shot": {"warm_start": True}, "cfl_sattler": {"min_rounds": 9}, "fl_hc": {"warmup_rounds": 9}, "fesem": {"clusters": 1}}
-"""Start from pre-trained means, do not regroup, and keep in one cluster what attackers could scatter."""
+MORE = {"cfl_sattler": {"min_rounds": 9}, "fl_hc": {"warmup_rounds": 9}, "fesem": {"clusters": 1}}
+"""Do not regroup, and keep in one cluster what attackers could scatter."""
 
 
 @pytest.mark.parametrize("path", METHOD_FILES, ids=lambda p: p.stem)
@@ -72,7 +72,7 @@ def test_each_option_does_what_it_should(name):
     assert all(apart(honest, other) > 1e-3 for other in others)
     assert np.isfinite(played(name, LIES, privacy_noise=1.0, privacy_clip=1.0)).all()
     start = played(name, LIES, rounds=0)
-    if start.shape == honest.shape and name not in ("one_shot", "fedgroup", "ditto", "fesem", "joint", "fedsoft", "apfl", "pfedme"):
+    if start.shape == honest.shape and name not in ("fedgroup", "ditto", "fesem", "joint", "fedsoft", "apfl", "pfedme"):
         assert apart(played(name, LIES, privacy_clip=1e-9), start) < 1e-5  # nobody can move anything
 
 
@@ -91,7 +91,7 @@ def test_a_trimmed_mean_that_trims_nothing_is_the_mean(name):
 @pytest.mark.parametrize("name", list(METHODS))
 def test_numbers_that_do_not_matter_change_nothing(name):
     plain, touched = played(name), played(name, LIES)
-    if name in ("one_shot", "cfl_mgd"):  # start means are summed in another order; buffers arrive as changes, and are added again
+    if name == "cfl_mgd":  # buffers arrive as changes, and are added again
         assert apart(plain, touched) < 1e-5
     else:
         assert plain.tobytes() == touched.tobytes()

@@ -17,7 +17,7 @@ def run(net, federation, w, seed, rounds, participants, alpha, adapt, lr=0.1, we
             for step, rows in enumerate(plain.batches(plain.local_key(key, clients.uid[i]), len(y), **how)):
                 a = share[i]
                 g = net.gradient(a * v[i] + (1 - a) * mine, x[rows], y[rows])
-                if adapt == "step" or (adapt == "round" and step == 0):
+                if adapt == "round" and step == 0:
                     share[i] = min(1.0, max(0.0, a - lr * float((v[i] - mine) @ g)))
                 v[i] = v[i] - lr * (a * g + weight_decay * v[i])
                 mine = mine - lr * (net.gradient(mine, x[rows], y[rows]) + weight_decay * mine)

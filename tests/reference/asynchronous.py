@@ -39,7 +39,7 @@ def drawn(seed, t, uid, away, number):
 
 
 def run(
-    net, clients, models, steps, under_way, buffer, seconds, lr, choose, weight, s, divisor, seed=0, train=plain.fit, **local
+    net, clients, models, steps, under_way, buffer, seconds, lr, choose, weight, s, seed=0, train=plain.fit, **local
 ):  # fmt: skip
     """The state after each step. `seconds(c)`: from a client's beginning to its arrival. `choose(models, c)`: its cluster.
     `weight(c)`: its weight in a mean. `s(tau)`: the factor of an update that is tau steps old."""
@@ -59,7 +59,7 @@ def run(
             mine = [event for event in arrived if event[3] == k]
             plainly = [weight(c) for _, _, c, _, _, _ in mine]
             less = [weight(c) * s(t - begun) for _, _, c, _, begun, _ in mine]
-            total = sum(less if divisor == "discounted" else plainly)
+            total = sum(plainly)
             models[k] = models[k] + sum(f * event[5] / total for f, event in zip(less, mine, strict=True)) if mine else models[k]
             applied[k] += len(mine)
         stale += [t - event[4] for event in arrived]

@@ -45,7 +45,7 @@ def optimal(shares):
 
 
 def run(net, federation, w, seed, rounds, participants, lr=0.1, weights="rfedavg", local="gradient", theta=0.1, l_star=0.05,
-        loss="samples", **fit):  # fmt: skip
+        **fit):  # fmt: skip
     """(w, a list with labels, ε, p and b̃ of each round)."""
     clients, loss0, seen = plain.Clients(federation), None, []
     counts = np.array([np.bincount(y, minlength=federation.classes) for _, y in clients.train], float)
@@ -60,7 +60,7 @@ def run(net, federation, w, seed, rounds, participants, lr=0.1, weights="rfedavg
             trained = [plain.fit(net, w, d, plain.local_key(key, clients.uid[i]), lr, **fit)[0] for i, d in each]
             g = [-(v - w) / lr for v in trained]
             losses = [net.loss(w, *d) for d in data]
-        now = np.average(losses, weights=size) if loss == "samples" else np.mean(losses)  # eq. 1 has no weights
+        now = np.average(losses, weights=size)
         loss0 = now if loss0 is None else loss0
         fraction = np.clip((loss0 - now) / (loss0 - l_star), 0, 1) if loss0 > l_star else 1.0
         epsilon = np.cos(theta + (np.pi / 2 - theta) * fraction)  # eq. 7

@@ -2,49 +2,36 @@
 
 import numpy as np
 
-from cfljax import keys
 from tests.reference import plain
 
 
-def dealt(key, n):
-    """The two halves of a client's data in this round."""
-    order = plain.shuffled(keys.fold(key, "half", 0), n)
-    return (order[: max(1, n // 2)], order[n // 2 :]) if n > 1 else (order, order)
-
-
-def cfl_mgd(net, clients, models, seed, rounds, participants, lr, beta, work, aggregate, momentum_of, divisor, resample, estimate):
+def cfl_mgd(net, clients, models, seed, rounds, participants, lr, beta, work, aggregate, estimate):
     """[(models, labels)] after each round; the buffers as a third."""
     models, labels, history = [np.array(m, np.float64) for m in models], np.full(len(clients.uid), -1), []
-    buffers, own = [np.zeros_like(m) for m in models], [np.zeros_like(models[0]) for _ in clients.uid]
+    buffers = [np.zeros_like(m) for m in models]
     for t in range(rounds):
         key, present = plain.round_key(seed, t), plain.cohort(seed, t, clients.uid, participants)
         which, seen, trained = {}, {}, {}
         for i in present:
             x, y = clients.train[i]
             mine = plain.local_key(key, clients.uid[i])
-            look = train = np.arange(len(y))
-            if resample:
-                look, train = dealt(plain.local_key(keys.fold(key, "resample"), clients.uid[i]), len(y))
+            look = np.arange(len(y))
             if estimate == "batch":
                 look = look[plain.batches(mine, len(look), work["batch"], steps=1)[0]]
             which[i] = np.argmin([net.loss(w, x[look], y[look]) for w in models])
-            labels[i], trained[i], seen[i] = which[i], (x[train], y[train]), mine
+            labels[i], trained[i], seen[i] = which[i], (x, y), mine
         new, new_buffers = [], []
         for p, (w, u) in enumerate(zip(models, buffers, strict=True)):
             members = [i for i in present if which[i] == p]
             ends = []
             for i in members:
-                start = own[i] if momentum_of == "client" else u
                 steps = work if aggregate == "model" else {"batch": work["batch"] if estimate == "batch" else "full", "steps": 1}
-                ends.append(plain.fit(net, w, trained[i], seen[i], lr, momentum=beta, velocity=start, **steps))
+                ends.append(plain.fit(net, w, trained[i], seen[i], lr, momentum=beta, velocity=u, **steps))
             if aggregate == "model":
                 new.append(np.mean([e[0] for e in ends], axis=0) if ends else w)
             else:
-                m = {"participants": len(present), "clients": len(clients.uid), "members": len(members)}[divisor]
-                new.append(w - lr / m * sum(e[1] for e in ends) if ends else w)
+                new.append(w - lr / len(present) * sum(e[1] for e in ends) if ends else w)
             new_buffers.append(np.mean([e[1] for e in ends], axis=0) if ends else u)
-            for i in members:
-                own[i] = new_buffers[p]
         models, buffers = new, new_buffers
         history.append((np.array(models), labels.copy(), np.array(buffers)))
     return history

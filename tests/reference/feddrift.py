@@ -46,7 +46,7 @@ class Server:
         return min(able, key=lambda k: (self.models[k] is not None, self.used[k], k), default=None)
 
 
-def feddrift(net, at, w0, seed, rounds, participants, lr, batch, epochs, max_clusters, delta, every, begin, isolate, fresh):
+def feddrift(net, at, w0, seed, rounds, participants, lr, batch, epochs, max_clusters, delta, every, begin):
     """The server after each round, as (models by place, labels). `at(t)`: the clients in round t."""
     server, history = Server(w0, len(at(0).uid), max_clusters), []
     for t in range(rounds):
@@ -60,21 +60,21 @@ def feddrift(net, at, w0, seed, rounds, participants, lr, batch, epochs, max_clu
             if min(losses) > server.loss[c] + delta or (begin == "each" and server.looked[c] < 0):
                 drifting.append(c)
             server.looked[c], server.loss[c] = step, min(losses)
-        if t % every == 0 and step > 0 and isolate == "alone":
+        if t % every == 0 and step > 0:
             takes = {c: server.label[c] for c in looking if c not in drifting}
             server.merge(net, clients, takes, there, [c not in drifting for c in range(len(clients.uid))], delta)
-        own, best = {}, {c: server.models[server.label[c]] for c in drifting}
+        own = {}
         given = [k for k, m in enumerate(server.models) if m is not None and server.born[k] == step]
         begun = list(given)
         for c in sorted(drifting, key=lambda c: clients.uid[c]):
-            k = given[0] if isolate == "together" and given else server.place(given)
+            k = server.place(given)
             if k is not None:
                 own[c] = k
                 given.append(k)
         for c, k in own.items():
             if k not in begun:
                 begun.append(k)
-                server.models[k], server.born[k] = (w0 if fresh == "scratch" else best[c]).copy(), step
+                server.models[k], server.born[k] = w0.copy(), step
             server.label[c] = k
         ends = {c: plain.fit(net, server.models[server.label[c]], clients.train[c], plain.local_key(key, clients.uid[c]),
                              lr, batch, epochs)[0] for c in present}  # fmt: skip

@@ -60,12 +60,10 @@ class Options(NamedTuple):
     newcomer: str = "initial"
     assign: str = "eq9"
     rac: str = "once"
-    newcomer_epochs: str = "full"
     inter_group: str = "difference"
     eta_g: float = 0.0
     mu: float = 0.0
     average: str = "samples"
-    group_start: str = "mean"
 
 
 class Work(NamedTuple):
@@ -102,11 +100,11 @@ def fedgroup(net, clients, w0, names, seed, rounds, participants, work, options)
     labels = np.full(len(uid), -1)
     labels[founders] = found = cold_start(delta, founders, names, o)
     directions = [delta[found == k].mean(axis=0) for k in range(o.clusters)]
-    models, start = [w0 + d if o.group_start == "mean" else w0 for d in directions], w0
+    models, start = [w0 + d for d in directions], w0
     history, counts = [(np.array(models), labels.copy())], []
     for t in range(rounds):
         key, present = plain.round_key(seed, t), plain.cohort(seed, t, uid, participants)
-        count, share = len(founders) if t == 0 else 0, np.full(len(uid), work.epochs)
+        count = len(founders) if t == 0 else 0
         for i in present:
             if o.assign == "random":
                 if labels[i] < 0 or (o.rac == "always" and i not in founders):
@@ -114,11 +112,11 @@ def fedgroup(net, clients, w0, names, seed, rounds, participants, work, options)
             elif labels[i] < 0:
                 move = before(*((root, i, w0) if o.newcomer == "initial" else (key, i, start)))
                 labels[i] = np.argmin([(1 - cosine(d, move)) / 2 for d in directions])  # eq. 9
-                count, share[i] = count + 1, work.epochs - (o.newcomer_epochs == "rest")
+                count += 1
         new = list(models)
         for k in range(o.clusters):
             members = [i for i in present if labels[i] == k]
-            each = [(clients.train[i], plain.local_key(key, uid[i]), work.lr, work.batch, share[i]) for i in members]
+            each = [(clients.train[i], plain.local_key(key, uid[i]), work.lr, work.batch, work.epochs) for i in members]
             trained = [plain.fit(net, models[k], *args, mu=o.mu)[0] for args in each]
             if members:
                 new[k] = plain.average(trained, clients.size[members] if o.average == "samples" else np.ones(len(members)))

@@ -27,9 +27,7 @@ def train(net, w, data, key, lr, batch, epochs, lam, u, centres):
     return w
 
 
-def fedsoft(
-    net, clients, centres, personal, seed, rounds, participants, lr, batch, epochs, tau, selection, start, lam, selected, floor
-):
+def fedsoft(net, clients, centres, personal, seed, rounds, participants, lr, batch, epochs, tau, start, lam, selected, floor):
     """(cluster models, personal models, shares, who has trained) after the rounds."""
     centres, personal = [np.array(each, np.float64) for each in centres], np.array(personal, np.float64)
     u, trained = np.full((len(clients.uid), len(centres)), 1 / len(centres)), set()
@@ -38,16 +36,11 @@ def fedsoft(
         if t % tau == 0:
             u = np.array([shares(net, centres, *data, floor) for data in clients.train])
         odds = u[present] * clients.size[present, None]
-        groups = [np.arange(len(present))] * len(centres)
-        if selection == "draw":
-            groups = drawn(key, odds, clients.uid[present], int(np.ceil(selected * len(present) - 1e-4)))
+        groups = drawn(key, odds, clients.uid[present], int(np.ceil(selected * len(present) - 1e-4)))
         for i in sorted({int(present[s]) for group in groups for s in group}):
             begin = personal[i] if start == "own" else sum(a * c for a, c in zip(u[i], centres, strict=True))
             own = plain.local_key(key, clients.uid[i])
             personal[i] = train(net, begin, clients.train[i], own, lr, batch, epochs, lam, u[i], centres)
             trained.add(i)
-        centres = [
-            plain.average(personal[present[group]], np.ones(len(group)) if selection == "draw" else odds[group, s])
-            for s, group in enumerate(groups)
-        ]
+        centres = [np.mean(personal[present[group]], axis=0) for group in groups]
     return np.array(centres), personal, u, trained

@@ -40,7 +40,7 @@ def cosine(a, b):
     return a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
 
 
-def sattler(clients, eps1, eps2, min_rounds, min_size, rounds_, how="complete", gamma_max=0.0):
+def sattler(clients, eps1, eps2, min_rounds, min_size, rounds_, gamma_max=0.0):
     """The rule of `between`."""
 
     def between(t, models, labels, updates):
@@ -53,7 +53,7 @@ def sattler(clients, eps1, eps2, min_rounds, min_size, rounds_, how="complete", 
             if len(members) > min_size and np.linalg.norm(mean) < eps1 and largest > eps2:
                 apart = np.array([[1 - cosine(updates[i], updates[j]) for j in members] for i in members])
                 np.fill_diagonal(apart, 0)
-                tree = linkage(squareform(apart, checks=False), how)
+                tree = linkage(squareform(apart, checks=False), "complete")
                 half = renamed(fcluster(tree, 2, "maxclust"))
                 across = max(1 - apart[i, j] for i in range(len(half)) for j in range(len(half)) if half[i] != half[j])
                 if gamma_max and gamma_max >= np.sqrt((1 - across) / 2):
@@ -71,15 +71,6 @@ def fl_hc_labels(updates, metric, how, threshold, median):
     points = np.asarray(updates, np.float64)
     pairs = pdist(points, {"l1": "cityblock", "l2": "euclidean", "cosine": "cosine"}[metric])
     return cut(squareform(pairs), threshold * (np.median(pairs) if median else 1), how)
-
-
-def bipartition(similar):
-    """The best of all bipartitions, by trying each: the largest similarity across it is smallest."""
-    n, best = len(similar), (np.inf, None)
-    for bits in range(1, 2 ** (n - 1)):
-        part = np.array([bits >> i & 1 for i in range(n)])
-        best = min(best, (similar[np.ix_(part == 0, part == 1)].max(), part.tolist()))
-    return renamed(best[1])
 
 
 def angle_distance(a, b, p, how):

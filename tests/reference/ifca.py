@@ -16,7 +16,7 @@ def reseed(key, which, uid, clusters, rule):
     return which
 
 
-def ifca(net, clients, models, seed, rounds, participants, lr, batch, epochs, estimate, aggregate, average, divisor, reseeding):
+def ifca(net, clients, models, seed, rounds, participants, lr, batch, epochs, estimate, aggregate, average, reseeding):
     """[(models, labels)] after each round."""
     models, labels, history = [np.array(m, np.float64) for m in models], np.full(len(clients.uid), -1), []
     for t in range(rounds):
@@ -34,9 +34,8 @@ def ifca(net, clients, models, seed, rounds, participants, lr, batch, epochs, es
         for k, w in enumerate(models):
             members = present[which == k]
             if aggregate == "gradient":
-                among = {"participants": present, "clients": np.arange(len(weight)), "members": members}[divisor]
                 total = sum(weight[i] * net.gradient(w, *seen[i][1:]) for i in members)
-                new.append(w - lr * total / weight[among].sum() if len(members) else w)
+                new.append(w - lr * total / weight[present].sum() if len(members) else w)
             else:
                 local = [plain.fit(net, w, clients.train[i], seen[i][0], lr, batch, epochs)[0] for i in members]
                 new.append(plain.average(local, weight[members]) if local else w)

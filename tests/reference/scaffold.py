@@ -6,7 +6,7 @@ from tests.reference import plain
 
 
 def run(
-    net, federation, x0, seed, rounds, participants, lr=0.1, server_lr=1.0, average="uniform", control="path", momentum=0.0,
+    net, federation, x0, seed, rounds, participants, lr=0.1, server_lr=1.0, average="uniform", momentum=0.0,
     weight_decay=0.0, labels=None, **how,
 ):  # fmt: skip
     """(models x, controls c, both by cluster; the clients' c_i): `how` says the batches, as in `plain.batches`, `labels` the
@@ -29,9 +29,7 @@ def run(
                 seen.append(g)
                 u = momentum * u + (g - own[i] + c[k])
                 w = w - lr * u
-            if control == "start":
-                fresh = net.gradient(x[k], features, y) + weight_decay * x[k]
-            elif momentum:
+            if momentum:
                 fresh = np.mean(seen, axis=0)
             else:
                 fresh = own[i] - c[k] + (x[k] - w) / (len(seen) * lr)

@@ -10,11 +10,11 @@ def cosine(a, b):
     return a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
 
 
-def unite(clusters, psi, models, tau, united):
+def unite(clusters, psi, models, tau):
     """Unites clusters (lists of clients, in the order of their places) by the cosines of their means before any union."""
     mean = [np.mean([psi[i] for i in members], axis=0) for members in clusters]
     pairs = [(cosine(mean[a], mean[b]), a, b) for b in range(len(mean)) for a in range(b)]
-    into, before = list(range(len(clusters))), [(list(c), m) for c, m in zip(clusters, models, strict=True)]
+    into = list(range(len(clusters)))
     clusters, models = [list(c) for c in clusters], list(models)
     for similar, a, b in sorted(pairs, key=lambda pair: -pair[0]):
         i, j = sorted((into[a], into[b]))
@@ -23,16 +23,11 @@ def unite(clusters, psi, models, tau, united):
         if models[j] is not None and len(clusters[j]) > len(clusters[i]):
             models[i] = models[j]
         clusters[i], clusters[j], into = clusters[i] + clusters[j], [], [i if k == j else k for k in into]
-    if united == "mean":
-        for i in set(into):
-            owned = [(len(c), m) for k, (c, m) in enumerate(before) if into[k] == i and m is not None]
-            if owned:
-                models[i] = plain.average([m for _, m in owned], [n for n, _ in owned])
     left = [i for i in range(len(clusters)) if clusters[i]]
     return [clusters[i] for i in left], [models[i] for i in left]
 
 
-def stocfl(net, clients, w0, seed, rounds, participants, lr, batch, epochs, tau, lam, first, united, average):
+def stocfl(net, clients, w0, seed, rounds, participants, lr, batch, epochs, tau, lam, first, average):
     """(clusters as sets of clients -> model, global model, ψ by client) after each round."""
     w, psi, clusters, models, history = w0.copy(), {}, [], [], []
     for t in range(rounds):
@@ -42,7 +37,7 @@ def stocfl(net, clients, w0, seed, rounds, participants, lr, batch, epochs, tau,
             local = plain.local_key(keys.fold(key, "pretrain"), clients.uid[i])
             psi[i] = plain.fit(net, w0, clients.train[i], local, lr, batch, first)[0] - w0
             clusters, models = [*clusters, [i]], [*models, None]
-        clusters, models = unite(clusters, psi, models, tau, united)
+        clusters, models = unite(clusters, psi, models, tau)
         models = [w if m is None else m for m in models]
         weight = {i: clients.size[i] if average == "samples" else 1.0 for i in present}
         for k, members in enumerate(clusters):

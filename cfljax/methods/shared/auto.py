@@ -1,5 +1,4 @@
-"""`clusters = "auto"`: the number of clusters is found before the first round, from how the first updates of clients differ, or
-with `auto = "val_loss"` by tries of each number (`methods/shared/tries.py`).
+"""`clusters = "auto"`: the number of clusters is found before the first round, from how the first updates of clients differ.
 
 Up to PROBED clients that are there in round 0 train for one epoch from w_0 (methods that pre-train anyway use those updates), and
 `kernels.number` chooses from 1 to `most` clusters by the directions of the updates, less what they have in common. Neither test
@@ -16,21 +15,18 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from cfljax import keys
-from cfljax.kernels.number import BEYOND, CRITERIA, Choice, choose_number
+from cfljax.kernels.number import CRITERIA, choose_number
 from cfljax.lazy import jnp
-from cfljax.local.meter import count_beside
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.anew import clustered
 from cfljax.methods.shared.choice import need_clients
-from cfljax.methods.shared.common import first_model_on_host
+from cfljax.methods.shared.common import first_model_on_host, with_exchange
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.methods.shared.pretrain import all_updates, pretrainer, ready, solver_before
 from cfljax.methods.shared.similarity import compared_size
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Model, Traffic, Tree, on_host
 
-TRIES = "val_loss"
-"""The value of `auto` with which numbers are tried, in place of a look at first updates."""
 PROBED = 256
 """The most clients whose updates are compared."""
 
@@ -42,22 +38,21 @@ class Number(NamedTuple):
     """i32[]."""
     curve: Array
     """f32[2 · most]: the criterion of 1, 2, … clusters; NaN where there are too few clients for it."""
-    sent: Array
-    """i32[4]: what was sent for it alone, in the order of `Traffic`."""
+    probed: Array
+    """i32[]: clients that have trained for it alone."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CountedConfig(MethodConfig):
     """The base class of the options of methods whose number of clusters may be found."""
 
-    auto: str = option("silhouette", 'how a number that is "auto" is found', choices=(*CRITERIA, TRIES))
+    auto: str = option("silhouette", 'how a number that is "auto" is found', choices=CRITERIA)
     most: int = option(8, 'the most clusters that "auto" finds', low=2)
-    try_rounds: int = option(10, f'rounds for which each number is tried with auto = "{TRIES}"', low=1)
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """With the sketches of the probed clients' updates."""
         of_method = super().held(clients, participants, d)
-        if not self.counts_clusters or self.auto == TRIES:
+        if not self.counts_clusters:
             return of_method
         size = min(PROBED, clients) * compared_size(d, "sketch")
         return of_method | {"sketches of the updates that clusters are counted by": size}
@@ -79,10 +74,8 @@ def finder(config: CountedConfig, model: Model, solver: Solver, name: str) -> Fi
         if isinstance(config.clusters, int):
             need_clients(federation, config.clusters, name)
             return None
-        if "clusters" in hyper:  # a try
-            return number_of(config, np.zeros((0, 1)), hyper)
         moves = moves_of(key, federation, hyper)
-        return number_of(config, moves, hyper, len(moves))
+        return number_of(config, moves, len(moves))
 
     return find
 
@@ -107,17 +100,14 @@ def probed(key: Array, federation: Federation, name: str) -> np.ndarray:
     return ids[np.sort(np.argsort(drawn, kind="stable")[:PROBED])]
 
 
-def number_of(config: CountedConfig, moves: np.ndarray, hyper: Hyper, trained: int = 0) -> Number | None:
+def number_of(config: CountedConfig, moves: np.ndarray, trained: int = 0) -> Number | None:
     """HOST. The number of clusters of updates f32[n, d], sorted by identity, of which `trained` were made for it alone; None where
-    the options give it. While numbers are tried, the one of the try: `hyper["clusters"]`."""
+    the options give it."""
     if not config.counts_clusters:
         return None
-    if "clusters" in hyper:
-        found = Choice(int(hyper["clusters"]), np.full(BEYOND * config.most, np.nan))
-    else:
-        found = choose_number(moves, config.most, config.auto)
-    clusters, sent = np.array(found.clusters, np.int32), np.array([trained, trained, 0, 0], np.int32)
-    return Number(on_host(clusters), on_host(found.curve.astype(np.float32)), on_host(sent))
+    found = choose_number(moves, config.most, config.auto)
+    clusters, probed = (np.array(each, np.int32) for each in (found.clusters, trained))
+    return Number(on_host(clusters), on_host(found.curve.astype(np.float32)), on_host(probed))
 
 
 def setup_of(number: Number | None) -> dict[str, Tree]:
@@ -137,12 +127,10 @@ def allowed(number: Number | None, clusters: int) -> Array | None:
 
 def with_probe(sent: Traffic, number: Number | None, cohort: Cohort, every: int | None = None) -> Traffic:
     """The traffic of a round; in round 0, and in those after which clients were clustered anew (`every`), with what finding the
-    number has sent: one vector down and one up for each probed client, or the tries."""
+    number has sent: one vector down and one up for each probed client."""
     if number is None:
         return sent
-    more = Traffic(*(jnp.where(clustered(cohort.round, every), each, 0) for each in number.sent))
-    count_beside(more.vectors_down)
-    return Traffic(*(each + also for each, also in zip(sent, more, strict=True)))
+    return with_exchange(sent, jnp.where(clustered(cohort.round, every), number.probed, 0), beside=True)
 
 
 def extras_of(number: Number | None) -> dict[str, Array]:

@@ -8,15 +8,12 @@ from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.federation.gather import client_rows
 from cfljax.kernels.choose import bounded, least_loss, private_choice, reseed_empty
-from cfljax.kernels.mix import members, weights_by
+from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
-from cfljax.local.rounds import sizes
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Hyper, Split
-
-DIVISORS = ("participants", "clients", "members")
 
 
 def need_clients(federation: Federation, clusters: int, name: str) -> None:
@@ -79,24 +76,23 @@ def first_batches(key: Array, federation: Federation, cohort: Cohort, batch: int
     key. For a batch of None it is the given federation."""
     if batch is None:
         return federation
-    longest = federation.train.longest
-    size = min(batch, longest)
-    rows = _dealt(key, "epoch", federation, cohort, size, sequential)[:, :size]
-    count = jnp.minimum(jnp.asarray(federation.train.count)[cohort.ids], size)
-    return _holding(federation, cohort, rows, jnp.zeros_like(count), count, size)
+    split = federation.train
+    size = min(batch, split.longest)
 
+    def first(of: tuple[Array, Array]) -> Array:
+        each, client = of
+        order = shuffle(keys.fold(each, "epoch", 0), split.count[client], split.longest, size, sequential)
+        return client_rows(split, client, order)[:size]
 
-def halves(key: Array, federation: Federation, cohort: Cohort, sequential: bool) -> tuple[Federation, Federation]:
-    """Two federations, in which each participant holds the first and the second half of its shuffled training samples. If their
-    number is odd, the second half has one more; a single sample is in both."""
-    rows = _dealt(keys.fold(key, "resample"), "half", federation, cohort, 1, sequential)
-    count, length = jnp.asarray(federation.train.count)[cohort.ids], rows.shape[1]
-    half = count // 2
-    first = jnp.where(count == 1, 1, half)
-    return (
-        _holding(federation, cohort, rows, jnp.zeros_like(half), first, max(1, length // 2)),
-        _holding(federation, cohort, rows, half, count - half, (length + 1) // 2),
-    )
+    ids = jnp.asarray(cohort.ids)
+    each = keys.fold_each(key, "client", jnp.asarray(federation.uid)[ids])
+    rows = jax.lax.map(first, (each, ids)) if sequential else jax.vmap(first)((each, ids))
+    there = jnp.where(cohort.mask, ids, federation.clients)
+    nothing = jnp.zeros(federation.clients, jnp.int32)
+    begin = jnp.arange(rows.shape[0], dtype=jnp.int32) * size
+    held = jnp.minimum(jnp.asarray(split.count)[ids], size)
+    start, count = (nothing.at[there].set(v, mode="drop") for v in (begin, held))
+    return dataclasses.replace(federation, train=Split(rows.reshape(-1), start, count, size))
 
 
 def gradient_work(work: Work, estimate: str) -> Work:
@@ -105,42 +101,12 @@ def gradient_work(work: Work, estimate: str) -> Work:
     return Work(None, 1, work.batch if estimate == "batch" else None, one_vector=True)
 
 
-def shared_out(which: Array, federation: Federation, cohort: Cohort, clusters: int, average: str, divisor: str) -> Array:
+def shares_of_all(which: Array, federation: Federation, cohort: Cohort, clusters: int, average: str) -> Array:
     """f32[K, S]: the mixing matrix of gradients. Row k gives each member of cluster k its weight (1, or n_i if `average` is
-    "samples") divided by the summed weights of the round's "participants", of all "clients", or of the cluster's "members", as
-    `divisor` says."""
-    own = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), clusters, average)
-    if divisor == "members":
-        return own
+    "samples") divided by the summed weights of all participants of the round."""
     each = federation.train.count.astype(jnp.float32)
     real = federation.real & (each > 0)
     each = jnp.where(real, each if average == "samples" else 1.0, 0.0)
     present = jnp.where(cohort.mask, each[cohort.ids], 0.0)
-    total = jnp.sum(present) if divisor == "participants" else jnp.sum(each)
     member = members(which, clusters, cohort.mask)
-    return jnp.where(member, present[None, :] / jnp.maximum(total, 1.0), 0.0)
-
-
-def _dealt(key: Array, purpose: str, federation: Federation, cohort: Cohort, batch: int, sequential: bool) -> Array:
-    """i32[S, L]: the shuffled pool rows of each participant, then filler; L is the size of the largest client rounded up to whole
-    batches. `purpose` separates random keys."""
-    split = federation.train
-
-    def one(of: tuple[Array, Array]) -> Array:
-        each, client = of
-        order = shuffle(keys.fold(each, purpose, 0), split.count[client], split.longest, batch, sequential)
-        return client_rows(split, client, order)
-
-    ids = jnp.asarray(cohort.ids)
-    each = keys.fold_each(key, "client", jnp.asarray(federation.uid)[ids])
-    return jax.lax.map(one, (each, ids)) if sequential else jax.vmap(one)((each, ids))
-
-
-def _holding(federation: Federation, cohort: Cohort, rows: Array, offset: Array, count: Array, longest: int) -> Federation:
-    """A federation in which participant s has the training rows `rows[s, offset[s] : offset[s] + count[s]]`, and all other clients
-    have none. `longest`: an upper bound of `count`."""
-    there = jnp.where(cohort.mask, cohort.ids, federation.clients)
-    nothing = jnp.zeros(federation.clients, jnp.int32)
-    begin = jnp.arange(rows.shape[0], dtype=jnp.int32) * rows.shape[1] + offset
-    start, held = (nothing.at[there].set(v.astype(jnp.int32), mode="drop") for v in (begin, count))
-    return dataclasses.replace(federation, train=Split(rows.reshape(-1), start, held, longest))
+    return jnp.where(member, present[None, :] / jnp.maximum(jnp.sum(present), 1.0), 0.0)

@@ -45,7 +45,7 @@ def first_groups(
         found = seen["groups"]
     elif cold_start == "madc":
         found[usable] = host.agglomerative(seen["madc"][np.ix_(usable, usable)], clusters=clusters)
-    kept = {name: seen[name] for name in ("embedding", "edc", "madc")} | {"founders": np.asarray(uid)} if snapshots else {}
+    kept = {name: seen[name] for name in ("edc", "madc")} if snapshots else {}
     return np.where(usable, found, -1).astype(np.int32), kept
 
 
@@ -61,7 +61,7 @@ def _look(key: Array, delta: Array, uid: Array, groups: int, cold_start: str, sn
     if cold_start == "madc" or snapshots:
         seen["madc"] = madc(cosine_matrix(delta, mask=seen["usable"]), seen["usable"])  # eq. 7
     if snapshots:
-        seen |= {"embedding": points, "edc": edc_between(points)}  # eq. 8
+        seen["edc"] = edc_between(points)  # eq. 8
     return seen
 
 

@@ -133,11 +133,6 @@ class MethodConfig:
         return self.clusters == "auto"
 
     @property
-    def moving(self) -> bool:
-        """Whether clients that pre-train after round 0 begin with another model than the first."""
-        return False
-
-    @property
     def by_label(self) -> int:
         """How many numbers the state has for each client and label, for estimates of memory (`held` does not know the labels)."""
         return 0

@@ -149,7 +149,7 @@ def _begun(parts: ModelParts, each: Array) -> Array:
 def _mass(method: Method, inner: Tree, federation: Federation, came: Arriving, arrived: Array, weights: str) -> Array:
     """f32[K]: the summed weights of the clients whose updates arrived bool[S] in each cluster."""
     which, each = came.which, jnp.float32(1) if weights == "uniform" else federation.train.count[came.ids].astype(jnp.float32)
-    each = jnp.where(arrived & (which >= 0), each if came.inside is None else each * came.inside, 0.0)
+    each = jnp.where(arrived & (which >= 0), each, 0.0)
     return jax.ops.segment_sum(each, jnp.maximum(which, 0), method.models(inner)[0].shape[0])
 
 
