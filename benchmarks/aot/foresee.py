@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cfljax.devices.chips import machine_of
+
 from benchmarks.aot.measure import runs_of
 from benchmarks.aot.targets import Target
-from cfljax.devices.chips import machine_of
 from cfljax.devices.mesh import Shape
 from cfljax.experiment import assemble, needs
 from cfljax.experiment.batching import batches

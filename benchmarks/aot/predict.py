@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from benchmarks.aot.loops import Body, Loop, Program
 from cfljax.devices.chips import Rates
+
+from benchmarks.aot.loops import Body, Loop, Program
 
 
 class Turns(NamedTuple):

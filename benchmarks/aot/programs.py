@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from cfljax.local.fitting import Form
+from cfljax.local.predict_chip import in_kernel
 
 from benchmarks.aot.predict import Turns
 from benchmarks.aot.targets import Target
@@ -21,9 +23,7 @@ from cfljax.engine.settings import Assembled
 from cfljax.engine.traced import sources_of
 from cfljax.experiment import assemble, batching, needs
 from cfljax.experiment.execution import choose
-from cfljax.local.fitting import Form
 from cfljax.local.lanes import packed
-from cfljax.local.predict_chip import in_kernel
 from cfljax.local.stream import block_size
 from cfljax.types import Split
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cfljax.devices.chips import CHIPS, Rates, machine_of
+
 from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import Shape
 

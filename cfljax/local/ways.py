@@ -1,4 +1,4 @@
-"""The ways of training a client, and whom each is for: step by step, on Gram matrices, or by one kernel of an accelerator."""
+"""The ways of training a client, and whom each is for: step by step, or on Gram matrices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol
 
 from cfljax import keys
 from cfljax.local.data import RUNGS
-from cfljax.local.fitting import Form, epochs_of, form_of
 from cfljax.local.gradients import lays_out
 from cfljax.local.gram import Among, GramPlan, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
@@ -113,38 +112,10 @@ def _rule_of_steps(solver: Trained, numbers: LocalStep) -> StepRule:
     return sgd(numbers) if plain_sgd(solver) else from_optax(solver.optimizer, dict(solver.arguments), numbers.lr)
 
 
-def kernel_of(solver: Trained, federation: Federation, numbers: LocalStep, models: int) -> Form | None:
-    """The kernel that trains a client, in place of all ways of XLA; None: there is none for this solver."""
-    turns, kernel = turns_of(solver.parts, solver.work.head), solver.plan.kernel
-    if kernel is None or solver.steps_of is not None or not plain_sgd(solver) or turns is not None:
-        return None
-    longest, has = federation.train.longest, lambda number: number is not None
-    form = form_of(
-        kernel, solver.model, solver.work, longest, longest <= solver.plan.gram,
-        models=models, momentum=has(numbers.momentum), mu=has(numbers.mu), decay=has(numbers.weight_decay),
-    )  # fmt: skip
-    return None if isinstance(form, str) else form
-
-
-def _way_on_chip(solver: Trained, form: Form, federation: Federation, numbers: LocalStep, choice: Among | None) -> Way:
-    from cfljax.local.on_chip import OnChip, train_on_chip
-
-    assert solver.plan.kernel is not None
-    how = OnChip(form, epochs_of(solver.work), solver.plan.kernel, choice)
-
-    def train_client(task: Task, course: Course, orders: Orders | None) -> Updates:
-        return train_on_chip(solver.model, federation, task, course, orders, numbers, how)
-
-    return Way(federation.train.longest, (), train_client)
-
-
 def ways_of(solver: Trained, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:
     """The ways of training, ordered by the size of the clients that they are for. `choice`: the models among which participants
     choose their start; None: they do not choose."""
     numbers, sizes, longest = solver.step_of(hyper), sizes_of_grams(solver, federation), federation.train.longest
-    form = kernel_of(solver, federation, numbers, 1 if choice is None else choice.models.shape[0])
-    if form is not None:
-        return [_way_on_chip(solver, form, federation, numbers, choice)]
     grams, summed, turns = kept_grams(solver, federation), solver.work.summed, turns_of(solver.parts, solver.work.head)
     steps_of_client = by_steps(solver, federation, hyper)
     block_of = lambda most: together(solver.work, most) if solver.plan.asks_host else 0  # noqa: E731

@@ -58,8 +58,6 @@ PAPER = "Jothimurugesan et al. 2023"
 class Config(fedavg.Config):
     """Options of FedDrift."""
 
-    looks = True
-
     max_clusters: int = option(16, "the most models at a time", low=2)
     delta: float = option(0.1, "a rise of the loss that isolates, and the distance of models that merge", low=0.0, traced=True)
     every: int = option(10, "rounds of a time step", low=1)
@@ -74,11 +72,6 @@ class Config(fedavg.Config):
         if self.begin == "each" and self.isolate == "together":
             why = 'all that begin in a step would have one model together; take isolate = "alone" or begin = "one"'
             raise SpecError(f'{where}.begin = "each" with isolate = "together": {why}')
-
-    @property
-    def models_kept(self) -> int:
-        """Every model that there is room for."""
-        return self.max_clusters
 
 
 class State(NamedTuple):

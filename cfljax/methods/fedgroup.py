@@ -59,7 +59,7 @@ from cfljax.methods.shared.common import first_model_on_host, traffic, with_exch
 from cfljax.methods.shared.compass import Compass, closest, joined, place, turned
 from cfljax.methods.shared.config import TrainOptions
 from cfljax.methods.shared.pretrain import Pretrainer, all_updates, pretrainer, solver_before
-from cfljax.methods.shared.similarity import compared_size, similarity
+from cfljax.methods.shared.similarity import similarity
 from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
@@ -74,7 +74,6 @@ NEWCOMER = ("initial", "latest", "auxiliary")
 class Config(CountedConfig):
     """Options of FedGroup."""
 
-    sides = 2
     averaged = ("models",)
     waits = ""
 
@@ -126,10 +125,6 @@ class Config(CountedConfig):
     def releases(self, rounds: int) -> tuple[int, int]:
         """One noised sum per round, and one over all clients for each cold start."""
         return rounds, times(rounds, self.every)
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return {"the cold start's updates at once": min(self.alpha * self.models_kept, clients) * compared_size(d, self.similarity)}
 
 
 class State(NamedTuple):

@@ -60,11 +60,6 @@ class Config(fedem.Config):
 
     divide: bool = option(True, "divide by the weights of labels; false: FedEM")
 
-    @property
-    def by_label(self) -> int:
-        """The sums of q of each label, for each model."""
-        return self.clusters
-
 
 class State(NamedTuple):
     """What FedEM has, and the weights of labels."""

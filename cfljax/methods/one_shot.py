@@ -62,9 +62,9 @@ class Config(CountedConfig):
         """Noised sums: one each round, and that of everybody's pre-training."""
         return rounds, int(self.warm_start)
 
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return {"the updates of all clients at once": clients * compared_size(d, self.similarity)}
+    def per_client(self, clients: int, d: int) -> int:
+        """Its first update."""
+        return compared_size(d, self.similarity)
 
 
 class State(NamedTuple):

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cfljax.devices.chips import CHIPS, Rates
+from cfljax.local.fitting import Form
+from cfljax.local.predict_chip import STEP, THIN, by_xla, in_kernel
 
 from benchmarks.aot import hlo, loops, predict, work
 from benchmarks.aot.__main__ import ALL
 from benchmarks.aot.table import table
 from benchmarks.aot.targets import CHOSEN
-from cfljax.devices.chips import CHIPS, Rates
-from cfljax.local.fitting import Form
 from cfljax.local.lanes import packed
-from cfljax.local.predict_chip import STEP, THIN, by_xla, in_kernel
 from cfljax.methods import METHODS
 
 ROOT = Path(__file__).parents[2]

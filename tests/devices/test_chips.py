@@ -6,16 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cfljax.devices.chips import CHIPS, GIB, UNKNOWN, explain, machine_of, near, rates_of
+from cfljax.experiment.needs import _beyond, bytes_of, needs, widest
 
 from cfljax.commands.preview import _misfits
 from cfljax.config import read_spec
-from cfljax.devices.chips import CHIPS, GIB, UNKNOWN, explain, machine_of, near, rates_of
 from cfljax.devices.machine import this_machine, told
 from cfljax.devices.mesh import Shape
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment import assemble, batching
 from cfljax.experiment.execution import choose
-from cfljax.experiment.needs import _beyond, bytes_of, needs, widest
 from cfljax.federation.gather import insertion_points, samples
 from cfljax.launch.batch import run_batch
 from tests import machines

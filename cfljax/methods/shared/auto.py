@@ -25,7 +25,6 @@ from cfljax.methods.shared.choice import need_clients
 from cfljax.methods.shared.common import first_model_on_host
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.methods.shared.pretrain import all_updates, pretrainer, ready, solver_before
-from cfljax.methods.shared.similarity import compared_size
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Model, Traffic, Tree, on_host
 
@@ -53,14 +52,6 @@ class CountedConfig(MethodConfig):
     auto: str = option("silhouette", 'how a number that is "auto" is found', choices=(*CRITERIA, TRIES), later=True)
     most: int = option(8, 'the most clusters that "auto" finds', low=2, later=True)
     try_rounds: int = option(10, f'rounds for which each number is tried with auto = "{TRIES}"', low=1, later=True)
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """With the sketches of the probed clients' updates."""
-        of_method = super().held(clients, participants, d)
-        if not self.counts_clusters or self.auto == TRIES:
-            return of_method
-        size = min(PROBED, clients) * compared_size(d, "sketch")
-        return of_method | {"sketches of the updates that clusters are counted by": size}
 
 
 class Finder(Protocol):
