@@ -6,7 +6,6 @@ import re
 from typing import NamedTuple
 
 from benchmarks.aot.hlo import Computation, Instruction, Module
-from benchmarks.aot.work import bytes_moved, flops
 
 FREE = (
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "while", "conditional", "call", "partition-id",
@@ -43,8 +42,6 @@ class Body(NamedTuple):
     """What one pass through a computation does, without the loops in it."""
 
     launches: int
-    flops: float
-    bytes: float
     on_host: int
     """Branches whose condition the host reads."""
     loops: tuple[Loop, ...]
@@ -107,23 +104,22 @@ def is_launch(one: Instruction) -> bool:
 
 
 def _body(module: Module, computation: Computation, gpu: bool, within: tuple[str, ...], collectives: list[Collective]) -> Body:
-    launches, operations, moved, on_host, loops = 0, 0.0, 0.0, 0, []
+    launches, on_host, loops = 0, 0, []
     for one in computation.instructions:
         if one.opcode == "while":
             loops.append(_loop(module, computation, one, gpu, within, collectives))
         elif one.opcode in ("conditional", "call"):
             parts = [_body(module, module.computations[name], gpu, within, collectives) for name in one.called()]
             most = max(parts, key=launches_of)
-            launches, operations, moved = launches + most.launches, operations + most.flops, moved + most.bytes
+            launches += most.launches
             on_host += most.on_host + (gpu and one.opcode == "conditional")
             loops += most.loops
         elif is_launch(one):
             launches += 1
-            operations, moved = operations + flops(module, one, computation), moved + bytes_moved(module, one, computation)
         kind = one.opcode.removesuffix("-start")
         if kind in COLLECTIVES:
             collectives.append(Collective(kind, one.bytes, one.op_name, within))
-    return Body(launches, operations, moved, on_host, tuple(loops))
+    return Body(launches, on_host, tuple(loops))
 
 
 def _loop(

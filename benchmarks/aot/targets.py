@@ -6,13 +6,18 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cfljax.devices.chips import CHIPS, Rates, machine_of
-
-from cfljax.devices.machine import Machine
+from cfljax.devices.machine import TYPICAL, Machine
 from cfljax.devices.mesh import Shape
 
-CHOSEN = ("a100", "h100", "h200", "v5e", "v5p")
-"""The chips for which there is a compiler here."""
+GIB = 1 << 30
+CHIPS = {
+    "a100": ("gpu", "NVIDIA A100-SXM4-80GB", 79 * GIB),
+    "h100": ("gpu", "NVIDIA H100 80GB HBM3", 79 * GIB),
+    "h200": ("gpu", "NVIDIA H200", 140 * GIB),
+    "v5e": ("tpu", "TPU v5 lite", 16 * GIB),
+    "v5p": ("tpu", "TPU v5", 95 * GIB),
+}
+"""The chips for which there is a compiler here: (JAX's name of the platform, that of the device, bytes of its memory)."""
 FOLDER = Path(__file__).parent / "gpus"
 """A text `NAME.txt` for each GPU: a GpuTargetConfigProto."""
 
@@ -21,7 +26,6 @@ class Target(NamedTuple):
     """One chip or several, as `--targets` names them: "h200", "v5e", "v5e:2x2"."""
 
     name: str
-    chip: str
     machine: Machine
     devices: tuple[Any, ...]
     """The absent devices, as JAX's compiler knows them."""
@@ -30,24 +34,17 @@ class Target(NamedTuple):
     def gpu(self) -> bool:
         return self.machine.backend == "gpu"
 
-    @property
-    def rates(self) -> Rates:
-        return CHIPS[self.chip].rates
-
 
 def target_of(name: str) -> Target:
     """The target of this name. ValueError where it is unknown, ImportError or RuntimeError where its compiler is not installed."""
     chip, _, grid = name.partition(":")
-    if chip not in CHOSEN:
-        raise ValueError(f"--targets {name}: no such chip; there are {', '.join(CHOSEN)}, and TPUs with a grid, as v5e:2x2")
-    machine = machine_of(name)
-    if machine.backend == "gpu":
-        devices = _gpu(chip)
-    else:
-        devices = _tpu(chip, grid or ("2x2" if chip == "v5e" else "2x2x1"))
-    devices = devices[: machine.devices]
-    shape = Shape(2, len(devices) // 2) if len(devices) > 1 else None
-    return Target(name, chip, machine._replace(mesh=shape, absent=devices), devices)
+    if chip not in CHIPS:
+        raise ValueError(f"--targets {name}: no such chip; there are {', '.join(CHIPS)}, and TPUs with a grid, as v5e:2x2")
+    backend, kind, memory = CHIPS[chip]
+    devices = _gpu(chip) if backend == "gpu" else _tpu(chip, grid or ("2x2" if chip == "v5e" else "2x2x1"))
+    devices = devices if grid else devices[:1]
+    mesh = Shape(2, len(devices) // 2) if grid else None
+    return Target(name, Machine(backend, kind, len(devices), memory, 1, TYPICAL, mesh, absent=devices), devices)
 
 
 def _tpu(chip: str, grid: str) -> tuple[Any, ...]:
