@@ -1,0 +1,11 @@
+"""Whether results keep their bits: small specs are played with the package of an earlier commit and with that of the working tree.
+
+python -m tests.bits [--quick] [--only "PATTERN"] [--cache DIR] [--list]
+"""
+
+EXPECTED = {}
+"""What may differ, and why: "SPEC ARRAY" -> (tolerance, reason), both with * and ? as in names of files. Numbers may be off by the
+tolerance, absolute or relative; with None an array may be anything, or be absent. For example:
+
+    "server_*/ifca models": (1e-6, "the server's step is a program of its own")
+"""
