@@ -39,9 +39,6 @@ class Size(NamedTuple):
     """Clients that train."""
     pool_bytes: int = 0
     """Bytes of all samples, held once."""
-    classes: int = 0
-    home: int = 0
-    """Of the parameters, those that stay with each client."""
     features: int = 0
     """Numbers of the features of a frozen body, which are computed once and kept."""
 
@@ -50,7 +47,7 @@ def size_of(federation: Federation, parameters: int) -> Size:
     """The sizes of a run with this federation and a model with this number of parameters."""
     from cfljax.federation.pack import nbytes  # which needs JAX; reading a spec and batching its runs do not
 
-    return Size(federation.clients, parameters, int(np.asarray(federation.trains).sum()), nbytes(federation), federation.classes)
+    return Size(federation.clients, parameters, int(np.asarray(federation.trains).sum()), nbytes(federation))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +200,7 @@ def held(run: Run, size: Size) -> int:
     """Bytes that a run holds for all its clients at once, beyond those of its participants."""
     numbers = run.options.per_client(size.clients, size.parameters)
     if stay_home(run.options, run.train):
-        numbers += size.home + size.parameters  # its own part, and its model when it is scored
+        numbers += 2 * size.parameters  # its own part, and its model when it is scored
     if keeps_dropped(run.options, run.train.transit):
         numbers += size.parameters
     return 4 * size.clients * numbers
