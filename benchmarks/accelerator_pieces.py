@@ -28,7 +28,7 @@ from benchmarks.workloads import WORKLOADS, Workload
 
 Row = dict[str, Any]
 QUICK_DATA = {"name": "digits", "partition": "rotated", "groups": 4, "clients": 40}
-QUICK_TRAIN = {"epochs": 2, "batch": 10, "lr": 0.1, "plan": {"kernel": "xla"}}
+QUICK_TRAIN = {"epochs": 2, "batch": 10, "lr": 0.1}
 QUICKSTART = {
     name: Workload("the quickstart", QUICK_DATA, {"name": "mlp", "hidden": [64]}, method, QUICK_TRAIN, 0.05)
     for name, method in (("Q", {"name": "fedavg"}), ("QI", {"name": "ifca", "clusters": 4}))

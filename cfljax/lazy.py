@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from flax import linen as nn
     from jax import export, lax
     from jax import numpy as jnp
-    from jax.experimental import pallas as pl
     from jax.extend import core
 
-    __all__ = ["chex", "core", "export", "jax", "jnp", "lax", "nn", "optax", "pl"]
+    __all__ = ["chex", "core", "export", "jax", "jnp", "lax", "nn", "optax"]
 
 _MODULES = {
     "chex": "chex",
@@ -33,7 +32,6 @@ _MODULES = {
     "lax": "jax.lax",
     "nn": "flax.linen",
     "optax": "optax",
-    "pl": "jax.experimental.pallas",
 }
 _waits = sys.argv[:1] == ["-m"] and any(word.startswith("cfljax.") for word in sys.orig_argv)
 """Whether this is a command's process, in which `tree` does not import JAX. While `python -m cfljax.methods` imports the package,

@@ -39,10 +39,9 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     flags.add_argument("--retry-failed", action="store_true", help="run again what failed")
     flags.add_argument(
         "--target",
-        type=_target,
-        metavar="ACCURACY|CHIP",
-        help="report the rounds and bytes to this accuracy (a fraction); with --dry-run also a chip, as v5e, v5e:2x4 or h200: say "
-        "what batches take there",
+        type=accuracy,
+        metavar="ACCURACY",
+        help="report the rounds and bytes to this accuracy (a fraction)",
     )
     flags.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html at the end")
     flags.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
@@ -75,7 +74,7 @@ def run(flags: argparse.Namespace) -> int:
     launch, chosen = _launcher(flags)
     part = _part(flags.shard)
     if flags.dry_run:
-        return preview.dry_run(spec, flags.target if isinstance(flags.target, str) else None, flags.mesh, flags.explain)
+        return preview.dry_run(spec)
     if not flags.no_cache:
         use_compilation_cache()
     if flags.explain:
@@ -128,8 +127,6 @@ def _check(flags: argparse.Namespace) -> None:
         raise SpecError(f"--workers {flags.workers}: must be at least 1")
     if not (flags.as_worker is flags.processors is None or _is_worker(flags.as_worker or "", flags.processors or "")):
         raise SpecError("--as-worker, --processors: are for the workers that --workers N starts; give that")
-    if isinstance(flags.target, str) and not flags.dry_run:
-        raise SpecError(f"--target {flags.target}: a chip is for --dry-run; else give an accuracy, a fraction as in 0.9")
     _check_unused(flags)
     for name in flags.log:
         SINKS.entry(name, "--log")
@@ -139,15 +136,13 @@ def _check_unused(flags: argparse.Namespace) -> None:
     """Refuse flags that say nothing to --dry-run or --explain, which train nothing."""
     if not (flags.dry_run or flags.explain):
         return
-    asked, chip = "--dry-run" if flags.dry_run else "--explain", isinstance(flags.target, str)
-    if flags.target is not None and not chip:
+    asked = "--dry-run" if flags.dry_run else "--explain"
+    if flags.target is not None:
         raise SpecError(f"--target {flags.target:g} with {asked}: nothing is trained that could reach an accuracy; leave it out")
     if flags.distributed:
         raise SpecError(f"--distributed with {asked}: one process says what would be done; leave it out")
-    if flags.mesh is not None and not flags.dry_run:
-        raise SpecError(f"--mesh {flags.mesh} with --explain: says how one device would train; leave it out")
-    if flags.mesh is not None and not chip:
-        raise SpecError(f"--mesh {flags.mesh} with --dry-run: is for a chip with several devices; add --target, as in v5e:2x4")
+    if flags.mesh is not None:
+        raise SpecError(f"--mesh {flags.mesh} with {asked}: says nothing of devices; leave it out")
 
 
 def _is_worker(place: str, processors: str) -> bool:
@@ -225,8 +220,3 @@ def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
     words += [] if flags.shard is None else ["--shard", flags.shard]
     words += ["--no-cache"] if flags.no_cache else []
     return words
-
-
-def _target(text: str) -> float | str:
-    """The value of --target: an accuracy, or the name of a chip as it is."""
-    return text if text[:1].isalpha() and text.lower() not in ("nan", "inf", "infinity") else accuracy(text)

@@ -26,11 +26,6 @@ class Forced:
     stream: int | None = option(None, "participants that methods which need only sums take at a time (0: all at once)", low=0)
     devices: int | None = option(None, "devices that share a round's participants", low=1)
     quick: bool | None = option(None, "compile in half the time, to code that may take half as long again (only on a CPU)")
-    kernel: str | None = option(
-        None,
-        "local training as one kernel of an accelerator: where that is predicted to be faster (auto), where it fits, or never",
-        choices=("auto", "pallas", "xla"),
-    )
     pool: str | None = option(None, "every device holds all samples, or only those of its clients", choices=("copied", "sharded"))
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import json
-import math
 import os
 import platform
 import time
@@ -24,8 +23,6 @@ from cfljax.lazy import jax, jnp
 
 REPEAT = 200
 """Steps per timed loop."""
-FOR_TRITON = 8.0
-TOO_OLD = "Triton compiles for compute capability 8.0 (Ampere) and up, and this chip is older"
 UNKNOWN_MEMORY = 8 << 30
 """Bytes that an accelerator is taken to have which does not say."""
 
@@ -68,8 +65,6 @@ class Machine(NamedTuple):
     """Processes that compute together; each has equally many devices."""
     absent: tuple[jax.Device, ...] | None = None
     """Devices that programs are only compiled for; None: the devices of this process, on which they run."""
-    no_kernels: str = ""
-    """Why local training as one kernel does not compile for its chip; "": it does, or is not known not to."""
 
     @property
     def speed(self) -> Speed:
@@ -133,7 +128,6 @@ def this_machine(mesh: Shape | None = None, speed: Speed | None = TYPICAL) -> Ma
         known_speed=speed,
         mesh=mesh,
         processes=jax.process_count(),
-        no_kernels=TOO_OLD if _capability(device) < FOR_TRITON else "",
     )
 
 
@@ -150,14 +144,6 @@ def told(machine: Machine, dev: Path = Path("/dev")) -> list[str]:
         return []
     why = f'another process has it (restart the notebook\'s kernel), or JAX lacks what it needs: pip install "jax[{found}]"'
     return [f"computing on the CPU, though there is an accelerator: {why}"]
-
-
-def _capability(device: jax.Device) -> float:
-    """CUDA's number of what a GPU can do; infinite where a device has none, or says it in another way."""
-    try:
-        return float(device.compute_capability)
-    except (AttributeError, TypeError, ValueError):
-        return math.inf
 
 
 def devices_for(machine: Machine, shape: Shape) -> jax.sharding.Mesh | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def simulate(
     settings, runs = parts.settings, len(seeds)
     before = Spent(0.0, 0.0, 0.0, 0.0) if resume is None else resume.spent
     begin = time.perf_counter()
-    whole, federation = _inputs(parts, seeds, hypers)
+    whole, federation = inputs_of(parts, seeds, hypers)
     seconds_setup = before.setup + time.perf_counter() - begin
     batch = Simulation(parts, whole, federation, resume)
     done, rows = (0, []) if resume is None else (resume.done, [resume.rows])
@@ -98,16 +99,30 @@ def _outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) -> list
     return outputs
 
 
-def _inputs(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]]) -> tuple[Group, Federation]:
-    """(what all runs start from, the federation where it is computed on)."""
+@contextlib.contextmanager
+def default_flags() -> Iterator[None]:
+    """In this context JAX's flags that decide which numbers a program draws and computes have their default values, whatever the
+    user has set: a run's id does not name them."""
+    with (
+        jax.enable_x64(False),
+        jax.threefry_partitionable(True),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+    ):
+        yield
+
+
+def inputs_of(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False) -> tuple[Group, Federation]:
+    """(what all runs start from, the federation where it is computed on). `alike`: as for `group_of`, and in this process alone."""
     mesh, federation = parts.mesh, parts.federation
     on_devices = sharded(federation, mesh) if parts.sharded and mesh is not None else placed(federation, mesh)
     with lying(on_devices, mesh):
-        return group_of(parts, seeds, hypers), on_devices
+        group = group_of(parts, seeds, hypers, alike)
+    return (group if alike else group._replace(setup=distributed.same(group.setup))), on_devices
 
 
-def group_of(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]]) -> Group:
-    """What all runs start from, on the host."""
+def group_of(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False) -> Group:
+    """What all runs start from, on the host. `alike`: the method prepares the first run, and all have what it prepared."""
     mesh, settings = parts.mesh, parts.settings
     missing = 0 if mesh is None else -len(seeds) % mesh.shape.get(RUNS, 1)
     seeds, hypers = seeds + seeds[-1:] * missing, hypers + hypers[-1:] * missing  # each group of devices has equally many runs
@@ -115,7 +130,9 @@ def group_of(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]])
     run_keys = keys.root(np.array(seeds))
     hyper = {name: np.array([h[name] for h in hypers], np.float32) for name in hypers[0]}
     with jax.default_matmul_precision(settings.precision):
-        setup = distributed.same(_setups(parts, run_keys, hypers))
+        setup = _setups(parts, run_keys, hypers[:1] if alike else hypers)
+    if alike:
+        setup = jax.tree.map(lambda a: np.repeat(a, len(seeds), axis=0), setup)
     return Group(run_keys, hyper, setup)
 
 

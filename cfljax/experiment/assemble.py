@@ -22,6 +22,7 @@ from cfljax.engine.outputs import vector_bytes
 from cfljax.engine.settings import Assembled, Asynchronous, Settings, Stop, Tuned
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment import federations
+from cfljax.experiment.batching import Batch
 from cfljax.experiment.execution import choose
 from cfljax.experiment.features import featured
 from cfljax.experiment.federations import (
@@ -71,8 +72,6 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
         model, federation = _on_features(run, model)
         federation = jax.device_get(federation) if sharded else federation
     choice = choose(run, model, federation, machine, math.ceil(width / shape.runs))
-    if run.train.forced.kernel == "pallas" and choice.plan.kernel is None:
-        warnings.warn(f'{run.label}: train.plan.kernel = "pallas" is not done: {choice.form}', SpecWarning, stacklevel=2)
     if choice.kept and not sharded:
         train = dataclasses.replace(federation.train, grams=_grams(key_of(run), choice.gram_sizes, _frozen(run)))
         federation = dataclasses.replace(federation, train=train)
@@ -94,6 +93,12 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
         settings = settings._replace(asynchronous=_asynchronous(run, model, parts, int(federation.trains.sum())))
     newcomers, finetuned = _newcomers(run, federation, solver), _finetuned(run, federation, solver)
     return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, newcomers=newcomers, finetuned=finetuned)
+
+
+def assemble_batch(batch: Batch, machine: Machine) -> Assembled:
+    """The parts of a batch, under names that later batches with the same programs find these by."""
+    parts = assemble(batch.first, batch.width, machine)
+    return parts._replace(program_key=batch.shape_key, model_key=batch.model_key, ours=not batch.first.foreign)
 
 
 def _check_tokens(run: Run) -> None:

@@ -39,9 +39,6 @@ class Size(NamedTuple):
     """Clients that train."""
     pool_bytes: int = 0
     """Bytes of all samples, held once."""
-    classes: int = 0
-    home: int = 0
-    """Of the parameters, those that stay with each client."""
     features: int = 0
     """Numbers of the features of a frozen body, which are computed once and kept."""
 
@@ -50,7 +47,7 @@ def size_of(federation: Federation, parameters: int) -> Size:
     """The sizes of a run with this federation and a model with this number of parameters."""
     from cfljax.federation.pack import nbytes  # which needs JAX; reading a spec and batching its runs do not
 
-    return Size(federation.clients, parameters, int(np.asarray(federation.trains).sum()), nbytes(federation), federation.classes)
+    return Size(federation.clients, parameters, int(np.asarray(federation.trains).sum()), nbytes(federation))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,15 +145,15 @@ def static_key(run: Run, seed: bool = True) -> str:
     return _short("\n".join(parts))
 
 
-def batches(runs: Iterable[Run], limit: int | Callable[[Run], int]) -> list[Batch]:
-    """The runs in batches of at most `limit` (a number, or a function of a run of the group), in the order of their first
+def batches(runs: Iterable[Run], limit: int | Callable[[list[Run]], int]) -> list[Batch]:
+    """The runs in batches of at most `limit` (a number, or a function of the runs of a group), in the order of their first
     runs. A group is shared out evenly, so that all its batches have one width and need one program."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(static_key(run), []).append(run)
     made = []
     for group in groups.values():
-        most = limit(group[0]) if callable(limit) else limit
+        most = limit(group) if callable(limit) else limit
         if most < 1:
             raise ValueError(f"a batch holds at least one run, not {most}")
         made += _even(group, static_key(group[0], seed=False), math.ceil(len(group) / most))
@@ -177,69 +174,46 @@ def _even(group: list[Run], program: str, parts: int) -> list[Batch]:
 
 
 def memory(batch: Batch, size: Size) -> int:
-    """Bytes on a CPU, roughly (accelerators: `experiment.needs`): the pool once, and for each run of the batch the models of
-    clusters (kept, updated and evaluated) and of the participants that are held at once (start, weights, gradient, update), and
-    what the method says it holds."""
-    participants = _at_once(batch.first, size)
-    models = 3 * batch.first.options.models_kept + 4 * participants
-    of_method = sum(held(batch.first, size).values())
-    return size.pool_bytes + batch.width * 4 * (models * size.parameters + of_method)
+    """Bytes on a CPU, roughly: the pool once, and for each run of the batch the models of clusters (kept, updated and evaluated)
+    and of the participants that are held at once (start, weights, gradient, update), what is held for each client, and the state of
+    the server's optimiser."""
+    run, d = batch.first, size.parameters
+    models = 3 * run.options.models_kept + 4 * _at_once(run, size)
+    if (server := run.train.server_table) is not None:
+        models += kept_per_parameter(server.name, FrozenTable(server.arguments or {})) * run.options.models_kept
+    return size.pool_bytes + batch.width * (4 * models * d + held(run, size))
 
 
 def _at_once(run: Run, size: Size) -> int:
     """The number of participants whose updates are held at once."""
-    participants = run.train.places(size.learners, size.clients)
-    if not run.options.streams or run.train.transit.robust is not None or run.train.buffered is not None:
+    participants, options = run.train.places(size.learners, size.clients), run.options
+    if run.train.buffered is not None:
+        return 2 * participants  # before and after a step
+    if options.own or options.similarity == "exact" or run.train.transit.robust is not None:
         return participants
     forced = run.train.forced.stream
     block = block_of(participants, size.parameters) if forced is None else forced
     return min(participants, block) if block else participants
 
 
-def held(run: Run, size: Size) -> dict[str, int]:
-    """What the method holds in memory at once, as it says itself: words → numbers of four bytes."""
-    participants = run.train.places(size.learners, size.clients)
-    of_method = run.options.held(size.clients, participants, size.parameters)
-    if run.train.transit.robust is not None:
-        of_method = of_method | {"the updates of a round twice, for train.robust": 2 * participants * size.parameters}
-    if run.options.by_label:
-        of_method = of_method | {"numbers for each client and label": size.clients * size.classes * run.options.by_label}
+def held(run: Run, size: Size) -> int:
+    """Bytes that a run holds for all its clients at once, beyond those of its participants."""
+    numbers = run.options.per_client(size.clients, size.parameters)
     if stay_home(run.options, run.train):
-        of_method = of_method | {
-            "its own part of each client": size.clients * size.home,
-            "a model for each client, when they are scored": size.clients * size.parameters,
-        }
+        numbers += size.parameters  # its model when it is scored
     if keeps_dropped(run.options, run.train.transit):
-        numbers = (size.clients + participants) * size.parameters
-        of_method = of_method | {"what compression has dropped of each client's updates": numbers}
-    if run.train.buffered is not None:
-        numbers = 2 * participants * (size.parameters + size.home)  # before and after a step
-        of_method = of_method | {"the updates of clients under way, for train.asynchronous": numbers}
-    return of_method | of_server(run, size)
-
-
-def of_server(run: Run, size: Size) -> dict[str, int]:
-    """What an optimiser of the server keeps from round to round: words → numbers of four bytes."""
-    if (server := run.train.server_table) is None:
-        return {}
-    each = kept_per_parameter(server.name, FrozenTable(server.arguments or {}))
-    return {"the state of the server's optimiser": each * run.options.models_kept * size.parameters}
-
-
-def most_held(made: Iterable[tuple[Batch, Size]]) -> int:
-    """Bytes of the largest single thing that a method of these batches holds in memory at once."""
-    return max((4 * numbers for batch, size in made for numbers in held(batch.first, size).values()), default=0)
+        numbers += size.parameters
+    return 4 * size.clients * numbers
 
 
 def check_memory(batch: Batch, size: Size, available: int) -> None:
-    """SpecError if what the method holds at once is more than the available bytes of memory."""
-    for what, numbers in held(batch.first, size).items():
-        if 4 * numbers > available:
-            fewer = '; similarity = "sketch" needs less' if batch.first.options.similarity == "exact" else ""
-            raise SpecError(
-                f"{batch.first.label}: {what} ({size.clients:,} clients, {size.parameters:,} parameters) would take "
-                f"{amount(4 * numbers)} of memory, and there is {amount(available)}; take fewer clients or a smaller model{fewer}"
-            )
+    """SpecError if what a run holds for its clients is more than the available bytes of memory."""
+    if (needed := held(batch.first, size)) > available:
+        fewer = '; similarity = "sketch" needs less' if batch.first.options.similarity == "exact" else ""
+        raise SpecError(
+            f"{batch.first.label}: what it holds for each client ({size.clients:,} clients, {size.parameters:,} parameters) would "
+            f"take {amount(needed)} of memory, and there is {amount(available)}; take fewer clients or a smaller model{fewer}"
+        )
 
 
 def amount(count: float) -> str:

@@ -18,10 +18,9 @@ def dry_run(
     made: list[Batch],
     size: Size | Callable[[Batch], Size],
     crowd: Callable[[Batch], Crowd] | None = None,
-    taken: Callable[[Batch], int] | None = None,
 ) -> str:
     """What would run, in lines. `size`: of all batches, or of each. `crowd`: the clients that a batch draws from, for the ε of
-    `train.privacy`. `taken`: the bytes that a batch takes on a device, if not `memory`."""
+    `train.privacy`."""
     programs = {batch.program_key for batch in made}
     lines = [f"runs {sum(len(batch.runs) for batch in made)}, batches {len(made)}, programs to compile {len(programs)}"]
     groups: dict[tuple[str, str], list[tuple[Batch, Size]]] = {}
@@ -29,8 +28,8 @@ def dry_run(
     for batch in made:
         of_batch = size(batch) if callable(size) else size
         groups.setdefault((batch.first.data.name, batch.first.label), []).append((batch, of_batch))
-        for what, numbers in held(batch.first, of_batch).items():
-            notes[f"  {batch.first.label} holds {what}: {amount(4 * numbers)}"] = None
+        if needed := held(batch.first, of_batch):
+            notes[f"  {batch.first.label} holds for its clients: {amount(needed)}"] = None
         if of_batch.features:
             notes[f"  features of the frozen body, computed once: {amount(4 * of_batch.features)}"] = None
         notes |= {} if crowd is None else dict.fromkeys(_privacy(batch, crowd))
@@ -39,7 +38,7 @@ def dry_run(
     for names, group in groups.items():
         traffic = [communication(run, of_batch) for batch, of_batch in group for run in batch.runs]
         down, up = map(sum, zip(*traffic, strict=True))
-        most = max(memory(batch, of_batch) if taken is None else taken(batch) for batch, of_batch in group)
+        most = max(memory(batch, of_batch) for batch, of_batch in group)
         largest, all_down, all_up = max(largest, most), all_down + down, all_up + up
         compiled = len({batch.program_key for batch, _ in group})
         lines.append(_line(*names, len(traffic), len(group), compiled, amount(most), amount(down), amount(up)))

@@ -9,18 +9,15 @@ import numpy as np
 from cfljax.config import Run
 from cfljax.config.parts import pairs_of
 from cfljax.config.train import Forced
-from cfljax.devices.chips import near, near_xla, rates_of
 from cfljax.devices.machine import TYPICAL, Machine, Speed, speed_file
-from cfljax.local import lanes, predict, predict_chip
-from cfljax.local.fitting import Form, form_of, layers_of
-from cfljax.local.gradients import lays_out
+from cfljax.local import lanes, predict
 from cfljax.local.gram import first_layer
-from cfljax.local.parts import ModelParts, parts_of, turns_of
+from cfljax.local.parts import ModelParts, parts_of
 from cfljax.local.products import memory
 from cfljax.local.queue import lanes_of
 from cfljax.local.schedule import Work
 from cfljax.local.sizes import LADDER, block_of, gram_sizes
-from cfljax.types import Federation, Kernel, Model, Plan
+from cfljax.types import Federation, Model, Plan
 
 OFTEN = 2
 """Gram matrices are made beforehand where a client takes part this often or more, on average: then their cost pays off."""
@@ -56,14 +53,9 @@ class Choice(NamedTuple):
     """Bytes of the Gram matrices that are made once, before the first round; 0: each is made in its client's turn."""
     buffer: int = 0
     """How many of the participants' updates the server waits for (`train.asynchronous`); 0: for all."""
-    form: Form | str = ""
-    """The kernel that trains a client, or why there is none; empty: none was wanted."""
     typical: bool = False
     """Whether `by_steps` and `by_gram` are for a typical core, as those of short runs are: to measure this machine takes longer
     than such a run."""
-    times: tuple[float, float] | None = None
-    """Predicted seconds of a round's local steps on an accelerator: (in one kernel per client, by XLA's kernels); None where there
-    is no such kernel."""
 
 
 def choose(run: Run, model: Model, federation: Federation, machine: Machine, runs: int = 1) -> Choice:
@@ -94,9 +86,7 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
     choice = Choice(plan, participants, work, (), devices, None, None, 4 * participants * model.size, steps, 0)
     choice = choice._replace(buffer=0 if run.train.buffered is None else run.train.buffered.buffer)
     if layer is None:
-        half = run.train.precision == "bfloat16"
-        why = "it computes in float32" if half else "it is for plain SGD that trains a whole model of dense layers"
-        return choice._replace(form=why if _wants_kernel(forced, machine) else "")
+        return choice
     speed = TYPICAL if short else machine.speed
     often = run.train.rounds * participants >= OFTEN * np.count_nonzero(counts)
     wanted = plan.sequential and forced.pool != "sharded" and (often if forced.keep is None else forced.keep)
@@ -109,55 +99,7 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
         if forced.keep or kept * (devices + 1) <= ROOM:  # what is made, and a copy on each device
             break
     by_steps, by_gram = (share * participants / devices for share in _predicted(sizes, layer, work, counts, speed, making))
-    choice = choice._replace(plan=plan, gram_sizes=sizes, by_steps=by_steps, by_gram=by_gram, typical=short, kept=kept)
-    return _with_kernel(choice, run, model, federation, machine, runs) if _wants_kernel(forced, machine) else choice
-
-
-def _wants_kernel(forced: Forced, machine: Machine) -> bool:
-    """Whether a client's local training should be one kernel, if there is one."""
-    return forced.kernel == "pallas" or (forced.kernel != "xla" and not machine.sequential)
-
-
-def _with_kernel(choice: Choice, run: Run, model: Model, federation: Federation, machine: Machine, runs: int) -> Choice:
-    """The choice with local training as one kernel, or with the reason why not: that there is none, or, unless it is forced, that
-    XLA's kernels are predicted to be faster. Each program of a kernel does its own number of steps, so that all participants go
-    side by side."""
-    if machine.no_kernels:
-        return choice._replace(form=machine.no_kernels)
-    kernel = Kernel("gpu" if machine.backend == "gpu" else "tpu", near(machine), machine.sequential)
-    form = _form(kernel, choice, run, model, federation)
-    if isinstance(form, str):
-        return choice._replace(form=form)
-    longest, rates = federation.train.longest, rates_of(machine)
-    if not machine.sequential:
-        at_once, (inputs, widths) = lanes.packed(choice.steps, choice.plan.lanes, choice.plan.stream), layers_of(model)
-        samples, across = min(choice.work.batch or longest, longest), longest if choice.gram_sizes else inputs
-        in_lines = not choice.gram_sizes and lays_out(choice.plan, federation, choice.work)
-        by_xla = predict_chip.by_xla(form, at_once, across, widths, samples, runs, rates, near_xla(machine), in_lines)
-        by_kernel = predict_chip.in_kernel(form, choice.steps.tolist() * runs, rates)
-        choice = choice._replace(times=(by_kernel, by_xla))
-        if run.train.forced.kernel != "pallas" and by_kernel > by_xla:
-            return choice._replace(form="these are predicted to be faster")
-    width = 0 if run.train.forced.lanes is None and not machine.sequential else choice.plan.lanes
-    return choice._replace(plan=choice.plan._replace(kernel=kernel, lanes=width), kept=0, form=form)
-
-
-def _form(kernel: Kernel, choice: Choice, run: Run, model: Model, federation: Federation) -> Form | str:
-    """The kernel that trains a client of this run, or why there is none. Where participants choose their start by loss, they do so
-    in the kernel if that fits, too."""
-    if turns_of(_parts(run, model), 0) is not None:
-        return "some parts of the model do not train"
-    longest = federation.train.longest
-    form: Form | str = ""
-    among = run.options.models_kept if run.options.chooses_by_loss and not choice.plan.stream else 1
-    for models in dict.fromkeys((among, 1)):
-        form = form_of(
-            kernel, model, choice.work, longest, longest <= choice.plan.gram, models=models,
-            momentum=run.train.momentum > 0, mu=run.options.pulled or hasattr(run.options, "mu"), decay=run.train.weight_decay > 0,
-        )  # fmt: skip
-        if isinstance(form, Form):
-            return form._replace(anchored=run.options.pulled, begun=False)
-    return form
+    return choice._replace(plan=plan, gram_sizes=sizes, by_steps=by_steps, by_gram=by_gram, typical=short, kept=kept)
 
 
 def _parts(run: Run, model: Model) -> ModelParts | None:
@@ -227,8 +169,6 @@ def explain(label: str, choice: Choice) -> str:
         lines.append(f"  first layer {which}{times if plan.sequential else ''}")  # those are a CPU's
     if plan.quick:
         lines.append("  compiled in half the time, to code that may take half as long again: the run is short")
-    if choice.form:
-        lines.append(f"  {_of_kernel(choice)}")
     if choice.kept:
         lines.append(f"  Gram matrices made once, before the first round: {choice.kept / 1e6:.3g} MB on each device")
     size = f"{choice.updates / 1e6:.3g} MB of updates"
@@ -238,20 +178,6 @@ def explain(label: str, choice: Choice) -> str:
         return "\n".join(lines)
     lines.append(f"  {size}, {f'summed in blocks of {plan.stream} participants' if plan.stream else 'held at once'}")
     return "\n".join(lines)
-
-
-def _of_kernel(choice: Choice) -> str:
-    """Whether local training is one kernel, and what both ways are predicted to take."""
-    times = ""
-    if choice.times is not None:
-        times = f"; predicted for all steps of a round: {_time(choice.times[0])} in one kernel, {_time(choice.times[1])} by XLA's"
-    if isinstance(choice.form, str):
-        return f"not one kernel per client, but XLA's kernels: {choice.form}{times}"
-    assert choice.plan.kernel is not None
-    name = {"tpu": "Mosaic", "gpu": "Triton"}[choice.form.dialect] + (", interpreted" if choice.plan.kernel.interpret else "")
-    tiles = f", the first layer {choice.form.tile} rows at a time" if choice.form.tile else ""
-    how = f"{'in Gram form' if choice.form.gram else 'by steps'}{tiles}"
-    return f"local training is one kernel, a program per client ({name}), {how}{times}"
 
 
 def _predicted_rounds(choice: Choice, widths: list[int]) -> str:

@@ -10,13 +10,11 @@ from pathlib import Path
 from cfljax import models
 from cfljax.config import Run
 from cfljax.config.frozen import canonical
-from cfljax.config.parts import pairs_of, stay_home
 from cfljax.experiment.assemble import model_of
 from cfljax.experiment.batching import Size, size_of
 from cfljax.experiment.features import seen_by
 from cfljax.experiment.federations import sample_shape
 from cfljax.files import cache_folder, written_whole
-from cfljax.local.parts import parts_of
 from cfljax.models.options import told_of
 from cfljax.models.started import features_of
 from cfljax.software import software_hash
@@ -41,12 +39,7 @@ def model_size(run: Run, federation: Federation) -> int:
 def size_of_run(run: Run, federation: Federation, model: Model | None = None) -> Size:
     """The sizes that the run's memory depends on. `model`: that of the run, if it has been made."""
     size = size_of(federation, model_size(run, federation) if model is None else model.size)
-    if told_of(run.model.options).frozen:
-        size = _with_features(size, run, federation, made=model is not None)
-    if not stay_home(run.options, run.train):
-        return size
-    parts = parts_of(model_of(run, federation) if model is None else model, pairs_of(run.options, run.train))
-    return size._replace(home=len(parts.home))
+    return _with_features(size, run, federation, made=model is not None) if told_of(run.model.options).frozen else size
 
 
 def _with_features(size: Size, run: Run, federation: Federation, made: bool) -> Size:

@@ -7,7 +7,6 @@ import gc
 import math
 import os
 import traceback
-import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -21,14 +20,13 @@ from cfljax.devices.mesh import CLIENTS, RUNS
 from cfljax.engine.outputs import Output
 from cfljax.engine.resume import CheckpointMismatch
 from cfljax.engine.settings import Assembled
-from cfljax.engine.simulate import simulate
-from cfljax.errors import CfljaxError, DataError, SpecWarning, StoreError
-from cfljax.experiment.assemble import assemble
+from cfljax.engine.simulate import default_flags, simulate
+from cfljax.errors import CfljaxError, DataError, StoreError
+from cfljax.experiment.assemble import assemble_batch
 from cfljax.experiment.batching import Batch, check_memory
 from cfljax.experiment.model_size import size_of_run
 from cfljax.experiment.privacy import crowd_of, epsilon, epsilon_of_choices
 from cfljax.launch.checkpoints import Checkpoints, from_arrays, to_arrays
-from cfljax.lazy import jax
 from cfljax.registry.options import Table, Value, show
 from cfljax.store import of_drift, provenance, summarise
 from cfljax.types import Federation
@@ -62,14 +60,7 @@ def run_batch(
     units, error = [], None
     lazy.load()  # a JAX that cannot be imported is no fault of the run
     try:
-        # JAX's flags that decide which numbers a program draws and computes have their default values, whatever the user has set:
-        # a run's id does not name them.
-        with (
-            jax.enable_x64(False),
-            jax.threefry_partitionable(True),
-            jax.numpy_dtype_promotion("standard"),
-            jax.numpy_rank_promotion("allow"),
-        ):
+        with default_flags():
             units = _units(batch, machine, keep, progress, checkpoints, until)
     except Exception as caught:
         error = caught
@@ -99,34 +90,11 @@ def _units(
     until: int | None,
 ) -> list[Unit]:
     """The units of a batch; raises whatever goes wrong."""
-    parts = assembled(batch, machine)
+    parts = assemble_batch(batch, machine)
     check_memory(batch, size_of_run(batch.first, parts.federation, parts.model), machine.memory)
-    why = ""
-    try:
-        outputs = _simulate(batch, parts, progress, checkpoints, until)
-    except Exception as error:
-        if not _may_go_by_xla(error, batch, parts):
-            raise
-        why = " ".join(str(error).split())[:300]  # no more of it: its traceback has the arrays of this attempt
-    if why:
-        parts = assembled(batch, machine._replace(no_kernels="it did not compile here"))
-        outputs = _simulate(batch, parts, progress, checkpoints, until)
-        line = f"{batch.first.label}: one kernel for a client's training does not do here, and XLA's kernels do it instead: {why}"
-        warnings.warn(line, SpecWarning, stacklevel=2)
+    outputs = _simulate(batch, parts, progress, checkpoints, until)
     how = plan_of(parts, batch.width, machine)
     return [unit(run, output, keep, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
-
-
-def _may_go_by_xla(error: Exception, batch: Batch, parts: Assembled) -> bool:
-    """Whether XLA's kernels may do what our kernel could not: where it was chosen and not asked for."""
-    chosen = parts.plan.kernel is not None and batch.first.train.forced.kernel != "pallas" and not distributed.connected()
-    return chosen and not (isinstance(error, CfljaxError | MemoryError) or "RESOURCE_EXHAUSTED" in str(error))
-
-
-def assembled(batch: Batch, machine: Machine) -> Assembled:
-    """What the batch is simulated with, under names that later batches with the same programs find these by."""
-    parts = assemble(batch.first, batch.width, machine)
-    return parts._replace(program_key=batch.shape_key, model_key=batch.model_key, ours=not batch.first.foreign)
 
 
 def plan_of(parts: Assembled, width: int, machine: Machine) -> str:
@@ -136,8 +104,6 @@ def plan_of(parts: Assembled, width: int, machine: Machine) -> str:
     forced: Table = {"lanes": plan.lanes, "gram": plan.gram, "keep": kept, "stream": plan.stream}
     forced |= {"devices": grid.get(CLIENTS, 1), "pool": "sharded" if parts.sharded else "copied"}
     forced |= {"quick": True} if plan.quick else {}
-    if plan.kernel is not None or not machine.sequential:
-        forced["kernel"] = "xla" if plan.kernel is None else "pallas"
     groups = f" on {grid[RUNS]} groups of devices" if grid.get(RUNS, 1) > 1 else ""
     computing = f", {machine.threads} thread{'s' if machine.threads > 1 else ''}" if machine.sequential else ""
     return f"{show(forced)}, {width} run{'s' if width > 1 else ''} at a time{groups}{computing}"

@@ -13,7 +13,8 @@ from cfljax.config import Run, Spec
 from cfljax.devices.machine import Machine, Speed, measured, speed_file
 from cfljax.devices.mesh import Shape
 from cfljax.errors import SpecError
-from cfljax.experiment import assemble, batching, needs
+from cfljax.experiment import batching
+from cfljax.experiment.widths import batch_limit
 from cfljax.registry.options import Table
 from cfljax.store import Store
 
@@ -33,7 +34,9 @@ Settled = tuple[list[batching.Batch], Machine]
 """The batches of a sweep, and this machine with the mesh and the measured speed that plan.json has."""
 
 
-def settle(spec: Spec, store: Store, machine: Machine, limit: int | Callable[[Run], int] | None, threads: int | None) -> Settled:
+def settle(
+    spec: Spec, store: Store, machine: Machine, limit: int | Callable[[list[Run]], int] | None, threads: int | None
+) -> Settled:
     """The batches of the spec's runs. Those that an earlier start has laid down stay as they are, and so do the number of threads
     and devices, the mesh, and the machine's measured speed; the rest is batched anew, and the plan is kept before anything runs.
     `limit`: the most runs of a batch; None: as many as the machine's memory holds."""
@@ -88,15 +91,6 @@ def unlike(store: Store, machine: Machine) -> list[str]:
         why = f"{store.folder} was begun on a {before['backend'].upper()}, and this is a {machine.backend.upper()}"
         lines.append(f"{why}: its batches stay as wide as they are; begin in another folder to have those that suit this machine")
     return lines
-
-
-def batch_limit(run: Run, machine: Machine) -> int:
-    """How many runs go through one program together. On a CPU they go one after another, so one for each group of devices; on an
-    accelerator as many as half of its memory holds by the estimate of `experiment.needs`."""
-    if machine.sequential:
-        return machine.most_groups
-    federation = assemble.host_federation(run)
-    return needs.widest(run, federation, assemble.model_of(run, federation), machine)
 
 
 def as_laid_down(runs: list[Run], width: int) -> batching.Batch | None:

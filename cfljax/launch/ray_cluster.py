@@ -55,10 +55,10 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
     with _connected(chosen, workers, threads) as cluster:
         order = _order(spec, options, arguments, threads, devices)
 
-        def limit(run: Run) -> int:
+        def limit(runs: list[Run]) -> int:
             if not chosen.gpus_per_task:
                 return 1
-            return int(cluster.get(cluster.limit.remote({**order, "runs": [run.id], "width": 1})))
+            return int(cluster.get(cluster.limit.remote({**order, "runs": [run.id for run in runs], "width": len(runs)})))
 
         todo, machine = lay_down(spec, store, options, limit, threads)
         order |= {"speed": list(machine.speed), "mesh": machine.mesh and list(machine.mesh)}

@@ -15,10 +15,11 @@ from cfljax.devices.machine import TYPICAL, Machine, Speed, this_machine
 from cfljax.devices.mesh import Shape
 from cfljax.errors import CfljaxError, SpecError
 from cfljax.experiment.batching import Batch
+from cfljax.experiment.widths import batch_limit
 from cfljax.files import use_compilation_cache
 from cfljax.launch.batch import InHalves, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, Saved
-from cfljax.launch.plan_file import OTHERS, as_laid_down, batch_limit
+from cfljax.launch.plan_file import OTHERS, as_laid_down
 from cfljax.registry.options import Table, Value
 
 RemoteMailbox = Value
@@ -139,7 +140,7 @@ def compute(order: Order, mailbox: RemoteMailbox, saved: Saved | None) -> Answer
 def limit(order: Order) -> int:
     """How many runs the device of a task takes side by side."""
     machine = _prepare(order)
-    return batch_limit(_batch(order).first, machine)
+    return batch_limit(list(_batch(order).runs), machine)
 
 
 def _prepare(order: Order) -> Machine:

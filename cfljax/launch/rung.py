@@ -91,7 +91,7 @@ class Climber(NamedTuple):
     machine: Machine
     keep: str
     metric: str
-    limit: int | Callable[[Run], int]
+    limit: int | Callable[[list[Run]], int]
     """The most runs of a batch."""
     progress: Callable[[batching.Batch], OnProgress] | None = None
     ended: Callable[[Unit], None] | None = None

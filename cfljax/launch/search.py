@@ -11,9 +11,9 @@ from cfljax.config import Run, Spec
 from cfljax.devices.machine import Machine
 from cfljax.errors import SpecError
 from cfljax.experiment import batching
+from cfljax.experiment.widths import batch_limit
 from cfljax.launch import tuning, workers
 from cfljax.launch.batch import OnProgress, Unit
-from cfljax.launch.plan_file import batch_limit
 from cfljax.launch.progress import Progress
 from cfljax.launch.rung import Climber
 from cfljax.launch.search_plan import Plan, Setting

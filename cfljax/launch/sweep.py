@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
     """Runs of this start."""
 
 
-def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[[Run], int] | None = None) -> Outcome:
+def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[[list[Run]], int] | None = None) -> Outcome:
     """Compute the runs that the folder lacks, in batches of at most `limit` runs that share a program; None: as many as the
     device's memory holds. Batches that another process is working on are left to it, and taken over if it dies."""
     todo, machine = lay_down(spec, store, options, limit)
@@ -62,7 +62,7 @@ def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[
 
 
 def lay_down(
-    spec: Spec, store: Store, options: Options, limit: int | Callable[[Run], int] | None = None, threads: int | None = None
+    spec: Spec, store: Store, options: Options, limit: int | Callable[[list[Run]], int] | None = None, threads: int | None = None
 ) -> Settled:
     """Write plan.json, and return the batches that are still to do, with the machine that computes them. Batches of failed runs
     are among them where `options` says that these run again. `threads`: what each process computes with, if it is not all cores."""

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax.lazy import custom_vmap, jax, jnp
-from cfljax.local.schedule import Course, Orders, Stepwise, Task, Work, batch_of, course_of, orders_of, steps_at, together
-from cfljax.types import Array, Federation, Hyper, Plan, Tree, Updates
+from cfljax.local.schedule import Course, Orders, Stepwise, Task, batch_of, course_of, orders_of, steps_at, together
+from cfljax.types import Array, Federation, Hyper, Tree, Updates
+
+if TYPE_CHECKING:
+    from cfljax.local.solver import Solver
 
 MIN_JOBS = 128
 """Measured on an H200, a round of W1: 20 clients take 8.2 ms in lockstep and 10.1 in a queue, 320 take 122 and 54, 5,120 take
@@ -49,27 +52,6 @@ def task_of(row: Rows, tables: Tables) -> Task:
     return row.task._replace(start=models[0], anchor=models[1], velocity=models[2])
 
 
-class Trained(Protocol):
-    """What the queue needs of a solver (`local.solver.Solver`)."""
-
-    @property
-    def plan(self) -> Plan:
-        """The execution plan."""
-
-    @property
-    def work(self) -> Work:
-        """How much a participant trains."""
-
-    def steps_of_client(self, federation: Federation, hyper: Hyper, task: Task, course: Course, orders: Orders) -> Stepwise:
-        """Return the training of one client, step by step."""
-
-    def send_update(self, sends: bool, federation: Federation, hyper: Hyper, task: Task, update: Updates) -> Updates:
-        """Return the update as it arrives at the server."""
-
-    def train_side_by_side(self, sends: bool, federation: Federation, rows: Rows, tables: Tables) -> Updates:
-        """Train all jobs in lockstep."""
-
-
 def lanes_of(steps: list[int]) -> int:
     """Return the number of lanes for clients with these steps; 0 if all of them should train side by side.
 
@@ -83,7 +65,7 @@ def lanes_of(steps: list[int]) -> int:
 
 
 @functools.cache
-def in_queue(solver: Trained, sends: bool) -> Callable[[Federation, Rows, Tables], Updates]:
+def in_queue(solver: Solver, sends: bool) -> Callable[[Federation, Rows, Tables], Updates]:
     """Return the function that trains jobs in the lanes of the solver's plan. Under `vmap` all runs' jobs form one queue."""
 
     @custom_vmap()
@@ -115,7 +97,7 @@ def _per_run(runs: int, tree: Tree, mapped: Tree) -> Tree:
     return jax.tree.map(lambda each, has: each if has else jnp.broadcast_to(each, (runs, *each.shape)), tree, mapped)
 
 
-def _train(solver: Trained, sends: bool, federation: Federation, rows: Rows, tables: Tables) -> Updates:
+def _train(solver: Solver, sends: bool, federation: Federation, rows: Rows, tables: Tables) -> Updates:
     """Train the jobs in lanes."""
     number, longest = rows.which.shape[0], federation.train.longest
     lanes, block = min(solver.plan.queue, number), together(solver.work, longest)

@@ -43,7 +43,7 @@ from cfljax.local.schedule import (
 )
 from cfljax.local.send import Sending, server_rule, touched
 from cfljax.local.stream import client_losses
-from cfljax.local.ways import Way, by_steps, exact_on_gram, kept_grams, kernel_of, queues, sizes_of_grams, ways_of
+from cfljax.local.ways import Way, by_steps, exact_on_gram, kept_grams, queues, sizes_of_grams, ways_of
 from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Model, Plan, Tree, Updates
 
 FEW = 1 << 20
@@ -230,15 +230,11 @@ class Solver:
         how = making_of(True, kept_grams(self, federation) is not None)
         return expected(layer, self.work, samples, steps, sizes_of_grams(self, federation), how)
 
-    def chooses(self, federation: Federation, models: int = 1) -> bool:
-        """Whether participants should choose their start among that many models within `fit` (`Jobs.which` None), which is faster
-        than a call of `losses` before it. This is so if all clients train on Gram matrices, one after another, or by one kernel
-        each, and all updates of a round are held."""
+    def chooses(self, federation: Federation) -> bool:
+        """Whether participants should choose their start within `fit` (`Jobs.which` None), which is faster than a call of `losses`
+        before it. This is so if all clients train on Gram matrices, one after another, and all updates of a round are held."""
         if federation.owner is not None or self.sending.robust or federation.own is not None or self.plan.stream:
             return False
-        if self.plan.kernel is not None:
-            some = jnp.float32(0)
-            return kernel_of(self, federation, LocalStep(some, some, some, some), models) is not None
         sizes = sizes_of_grams(self, federation)
         return self.sequential and bool(sizes) and sizes[-1] >= federation.train.longest
 

@@ -30,26 +30,15 @@ def block_size(model: Model, federation: Federation, copies: int, most: int, on_
     """The number of samples in a block, a multiple of 16. It keeps the samples and the activations of `copies` models small, and
     gives each device about the same number of blocks. `most`: an upper bound of the number of samples; blocks are not larger than
     it needs."""
-    inputs, widths = _of_sample(model, federation, on_cpu)
-    widest = max([inputs, *(size * (copies if each else 1) for size, each in widths)])
+    x = jax.eval_shape(lambda: samples(federation, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), jnp.ones(1, bool))[0])
+    params = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
+    jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x).jaxpr
+    widths = _widths(jaxpr, jaxpr.invars[: len(jax.tree.leaves(params))], on_cpu)
+    widest = max([x.size, *(size * (copies if each else 1) for size, each in widths)])
     floats = ON_CPU if on_cpu else ON_ACCELERATOR
     limit = min(4096, max(16, floats // widest // 16 * 16))
     blocks = devices() * -(-max(most, 1) // (devices() * limit))
     return -(-max(most, 1) // (16 * blocks)) * 16
-
-
-def numbers_per_sample(model: Model, federation: Federation) -> tuple[int, int]:
-    """(numbers of a sample, numbers of the largest intermediate array of a pass of the model with it), on an accelerator."""
-    inputs, widths = _of_sample(model, federation, False)
-    return inputs, max((size for size, of_model in widths if of_model), default=0)
-
-
-def _of_sample(model: Model, federation: Federation, on_cpu: bool) -> tuple[int, list[tuple[int, bool]]]:
-    """(numbers of a sample, the `_widths` of a pass with it)."""
-    x = jax.eval_shape(lambda: samples(federation, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), jnp.ones(1, bool))[0])
-    params = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
-    jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x).jaxpr
-    return x.size, list(_widths(jaxpr, jaxpr.invars[: len(jax.tree.leaves(params))], on_cpu))
 
 
 def _widths(jaxpr: Tree, of_model: Iterable[object], on_cpu: bool) -> Iterator[tuple[int, bool]]:

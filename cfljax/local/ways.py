@@ -1,71 +1,31 @@
-"""The ways of training a client, and whom each is for: step by step, on Gram matrices, or by one kernel of an accelerator."""
+"""The ways of training a client, and whom each is for: step by step, or on Gram matrices."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax import keys
 from cfljax.local.data import RUNGS
-from cfljax.local.fitting import Form, epochs_of, form_of
 from cfljax.local.gradients import lays_out
 from cfljax.local.gram import Among, GramPlan, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
-from cfljax.local.own_steps import StepsOf, train_by
-from cfljax.local.parts import ModelParts, kernel_trains, turns_of
-from cfljax.local.schedule import SHUFFLED, Course, Orders, Stepwise, Task, Work, drawn_at_once, together
+from cfljax.local.own_steps import train_by
+from cfljax.local.parts import kernel_trains, turns_of
+from cfljax.local.schedule import SHUFFLED, Course, Orders, Stepwise, Task, drawn_at_once, together
 from cfljax.local.sizes import gram_sizes
 from cfljax.local.train import train_steps_of
 from cfljax.local.turned import turned
-from cfljax.types import Federation, Grams, Hyper, LocalStep, Model, Plan, Updates
+from cfljax.types import Federation, Grams, Hyper, LocalStep, Updates
 
+if TYPE_CHECKING:
+    from cfljax.local.solver import Solver
 
-class Trained(Protocol):
-    """What a solver says of how its clients train (`local.solver.Solver`)."""
-
-    @property
-    def model(self) -> Model:
-        """The model."""
-
-    @property
-    def work(self) -> Work:
-        """How much a participant trains."""
-
-    @property
-    def optimizer(self) -> str:
-        """The name of the optimiser."""
-
-    @property
-    def arguments(self) -> tuple[tuple[str, object], ...]:
-        """Its arguments."""
-
-    @property
-    def plan(self) -> Plan:
-        """The execution plan."""
-
-    @property
-    def step_of(self) -> Callable[[Hyper], LocalStep]:
-        """The numbers of a step, from the run's."""
-
-    @property
-    def steps_of(self) -> StepsOf | None:
-        """Steps of the method's own; None: there are none."""
-
-    @property
-    def parts(self) -> ModelParts | None:
-        """Which parts of the model travel; None: all do."""
-
-    @property
-    def sequential(self) -> bool:
-        """Whether clients train one after another."""
-
-
-class TrainClient(Protocol):
-    """A function that trains one client."""
-
-    def __call__(self, task: Task, course: Course, orders: Orders | None) -> Updates:
-        """The client's update. `orders`: the shuffles of its epochs; None: each step sees all of its samples."""
+TrainClient = Callable[[Task, Course, Orders | None], Updates]
+"""Trains one client and returns its update. The orders are the shuffles of its epochs; None: each step sees all of its samples."""
+StepsOfClient = Callable[[Task, Course, Orders | None], Stepwise]
+"""The same step by step."""
 
 
 class Way(NamedTuple):
@@ -78,73 +38,38 @@ class Way(NamedTuple):
     train: TrainClient
 
 
-class StepsOfClient(Protocol):
-    """A function that gives the training of one client step by step."""
-
-    def __call__(self, task: Task, course: Course, orders: Orders | None) -> Stepwise:
-        """The steps. `orders`: as for `TrainClient`."""
-
-
-def plain_sgd(solver: Trained) -> bool:
+def plain_sgd(solver: Solver) -> bool:
     """Whether the optimiser is SGD without further arguments."""
     return solver.optimizer == "sgd" and not solver.arguments
 
 
-def exact_on_gram(solver: Trained) -> bool:
+def exact_on_gram(solver: Solver) -> bool:
     """Whether training on Gram matrices is exact for this model and these steps."""
     first = first_layer(solver.model)
     plain = solver.steps_of is None and plain_sgd(solver) and not solver.work.head
     return plain and first is not None and kernel_trains(solver.parts, solver.model, first.kernel)
 
 
-def sizes_of_grams(solver: Trained, federation: Federation) -> tuple[int, ...]:
+def sizes_of_grams(solver: Solver, federation: Federation) -> tuple[int, ...]:
     """The sizes of the Gram matrices on which clients are trained, ascending; empty if none are."""
     return gram_sizes(solver.plan, federation.train.longest, solver.work.batch) if exact_on_gram(solver) else ()
 
 
-def kept_grams(solver: Trained, federation: Federation) -> Grams | None:
+def kept_grams(solver: Solver, federation: Federation) -> Grams | None:
     """The Gram matrices that were computed before the first round; None: there are none that fit this solver."""
     grams = federation.train.grams if solver.sequential else None
     return grams if grams is not None and grams.sizes == sizes_of_grams(solver, federation) else None
 
 
-def _rule_of_steps(solver: Trained, numbers: LocalStep) -> StepRule:
+def _rule_of_steps(solver: Solver, numbers: LocalStep) -> StepRule:
     """The optimiser with the numbers of this run."""
     return sgd(numbers) if plain_sgd(solver) else from_optax(solver.optimizer, dict(solver.arguments), numbers.lr)
 
 
-def kernel_of(solver: Trained, federation: Federation, numbers: LocalStep, models: int) -> Form | None:
-    """The kernel that trains a client, in place of all ways of XLA; None: there is none for this solver."""
-    turns, kernel = turns_of(solver.parts, solver.work.head), solver.plan.kernel
-    if kernel is None or solver.steps_of is not None or not plain_sgd(solver) or turns is not None:
-        return None
-    longest, has = federation.train.longest, lambda number: number is not None
-    form = form_of(
-        kernel, solver.model, solver.work, longest, longest <= solver.plan.gram,
-        models=models, momentum=has(numbers.momentum), mu=has(numbers.mu), decay=has(numbers.weight_decay),
-    )  # fmt: skip
-    return None if isinstance(form, str) else form
-
-
-def _way_on_chip(solver: Trained, form: Form, federation: Federation, numbers: LocalStep, choice: Among | None) -> Way:
-    from cfljax.local.on_chip import OnChip, train_on_chip
-
-    assert solver.plan.kernel is not None
-    how = OnChip(form, epochs_of(solver.work), solver.plan.kernel, choice)
-
-    def train_client(task: Task, course: Course, orders: Orders | None) -> Updates:
-        return train_on_chip(solver.model, federation, task, course, orders, numbers, how)
-
-    return Way(federation.train.longest, (), train_client)
-
-
-def ways_of(solver: Trained, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:
+def ways_of(solver: Solver, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:
     """The ways of training, ordered by the size of the clients that they are for. `choice`: the models among which participants
     choose their start; None: they do not choose."""
     numbers, sizes, longest = solver.step_of(hyper), sizes_of_grams(solver, federation), federation.train.longest
-    form = kernel_of(solver, federation, numbers, 1 if choice is None else choice.models.shape[0])
-    if form is not None:
-        return [_way_on_chip(solver, form, federation, numbers, choice)]
     grams, summed, turns = kept_grams(solver, federation), solver.work.summed, turns_of(solver.parts, solver.work.head)
     steps_of_client = by_steps(solver, federation, hyper)
     block_of = lambda most: together(solver.work, most) if solver.plan.asks_host else 0  # noqa: E731
@@ -170,7 +95,7 @@ def ways_of(solver: Trained, federation: Federation, hyper: Hyper, choice: Among
     ]
 
 
-def by_steps(solver: Trained, federation: Federation, hyper: Hyper) -> StepsOfClient:
+def by_steps(solver: Solver, federation: Federation, hyper: Hyper) -> StepsOfClient:
     """Return the function that trains a client step by step."""
     numbers, gpu = solver.step_of(hyper), solver.plan.asks_host
     model = turned(solver.model, gpu) if (solver.sequential or gpu) and exact_on_gram(solver) else solver.model
@@ -185,7 +110,7 @@ def by_steps(solver: Trained, federation: Federation, hyper: Hyper) -> StepsOfCl
     return steps_of_client
 
 
-def queues(solver: Trained, federation: Federation) -> bool:
+def queues(solver: Solver, federation: Federation) -> bool:
     """Return whether clients can train in the lanes of a queue: step by step, on mini-batches whose order is known beforehand."""
     work, longest = solver.work, federation.train.longest
     if not solver.plan.queue or solver.sequential or work.batch is None or sizes_of_grams(solver, federation):

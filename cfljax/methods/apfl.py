@@ -45,7 +45,6 @@ class Config(PersonalConfig):
 
     served = "w"
 
-    sides = 2
     own_steps = True
 
     alpha: float = option(0.5, "share of the personal model in the mixture, at first", low=0.0, high=1.0, traced=True)

@@ -42,7 +42,7 @@ from cfljax.local.rounds import Mixing, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, traffic
 from cfljax.methods.shared.config import MethodConfig, TrainOptions
-from cfljax.methods.shared.similarity import compared_size, similarity, train_and_compare
+from cfljax.methods.shared.similarity import similarity, train_and_compare
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Updates
@@ -55,8 +55,6 @@ class Config(MethodConfig):
     """Options of CCS + RFedAvg."""
 
     served = "models"
-
-    sides = 3
 
     local: str = option("gradient", "participants send a full-batch gradient, or a local update", choices=("gradient", "update"))
     weights: str = option("rfedavg", "weights of the clusters", choices=("rfedavg", "optimal", "fedavg"))
@@ -77,27 +75,6 @@ class Config(MethodConfig):
             for name, off in (("momentum", 0.0), ("weight_decay", 0.0), ("optimizer", "sgd")):
                 if getattr(train, name) != off:
                     raise SpecError(f'{where}.local = "gradient": one plain gradient step; train.{name} needs local = "update"')
-
-    @property
-    def streams(self) -> bool:
-        """Whether participants' updates come and go in blocks."""
-        return self.similarity == "sketch"
-
-    @property
-    def models_kept(self) -> int:
-        """One: clusters are of participants alone."""
-        return 1
-
-    @property
-    def by_label(self) -> int:
-        """One: the clients' numbers of samples of each label."""
-        return 1
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        if self.similarity == "sketch":
-            return {"sketches of the updates of a round": participants * compared_size(d, "sketch")}
-        return {"the updates of a round at once": participants * d}
 
 
 class State(NamedTuple):

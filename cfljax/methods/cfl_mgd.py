@@ -59,10 +59,7 @@ class Config(CountedConfig):
 
     averaged = ("models", "velocity")
     chooses_by_loss = True
-    looks = True
     average = "uniform"
-
-    sides = 3
 
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
     beta: float = option(0.9, "momentum, of the clusters' buffers", low=0.0, traced=True)

@@ -55,8 +55,6 @@ PAPER = "Sattler et al. 2020"
 class Config(fedavg.Config):
     """Options of Sattler's CFL."""
 
-    looks = True
-
     eps1: float = option(0.4, "split only below this norm of the mean update", low=0.0, traced=True)
     eps2: float = option(1.6, "and above this largest norm of a member's update", low=0.0, traced=True)
     min_rounds: int = option(20, "rounds before the first split", low=1)
@@ -78,20 +76,9 @@ class Config(fedavg.Config):
         if train.clocked is not None and (train.clocked.deadline_s or train.clocked.trace):
             raise SpecError(f"{where}: {why}; give it a train.clock without deadline_s and trace")
 
-    @property
-    def models_kept(self) -> int:
-        """Every cluster that there is room for has a model."""
-        return self.max_clusters
-
-    @property
-    def streams(self) -> bool:
-        """Whether participants' updates come and go in blocks."""
-        return self.similarity == "sketch"
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        updates = clients * compared_size(d, self.similarity)
-        return {"the updates of all clients at once": updates, "their similarities": clients**2}
+    def per_client(self, clients: int, d: int) -> int:
+        """Its update, which is compared with those of all others."""
+        return compared_size(d, self.similarity) + clients
 
 
 class State(NamedTuple):

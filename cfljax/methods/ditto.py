@@ -40,9 +40,6 @@ class Config(PersonalConfig, fedavg.Config):
 
     served = "w"
 
-    pulled = True
-    sides = 1
-
     lam: float = option(0.1, "strength of the pull of personal models to the global one", low=0.0, traced=True)
 
 

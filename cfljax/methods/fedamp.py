@@ -36,8 +36,6 @@ PAPER = "Huang et al. 2021"
 class Config(MixtureConfig):
     """Options of FedAMP."""
 
-    pulled = True
-
     alpha: float = option(0.1, "step towards the others' models", above=0.0, traced=True)
     sigma: float = option(1.0, "squared distance at which attention has fallen to 1/e", above=0.0, traced=True)
     lam: float = option(0.01, "strength of the pull to the mixture, times alpha", low=0.0, traced=True)

@@ -41,8 +41,6 @@ PAPER = "baseline of the CFL-MGD paper"
 class Config(PersonalConfig):
     """Options of FedBCD."""
 
-    sides = 1
-
     rho: float = option(1.0, "strength of the pull between personal and global model", low=0.0, traced=True)
     lr_z: float = option(1.0, "step of the global model to the mean of the personal ones (ResNet: 0.1)", low=0.0, traced=True)
     local_lr: float = option(0.005, "learning rate of local SGD", low=0.0, traced=True)

@@ -57,17 +57,10 @@ PAPER = "Jothimurugesan et al. 2023"
 class Config(fedavg.Config):
     """Options of FedDrift."""
 
-    looks = True
-
     max_clusters: int = option(16, "the most models at a time", low=2)
     delta: float = option(0.1, "a rise of the loss that isolates, and the distance of models that merge", low=0.0, traced=True)
     every: int = option(10, "rounds of a time step", low=1)
     begin: str = option("one", "all clients begin with one model, or each with its own", choices=("one", "each"))
-
-    @property
-    def models_kept(self) -> int:
-        """Every model that there is room for."""
-        return self.max_clusters
 
 
 class State(NamedTuple):

@@ -42,9 +42,6 @@ PAPER = "Acar et al. 2021"
 class Config(ControlConfig):
     """Options of FedDyn."""
 
-    pulled = True
-    sides = 2
-
     alpha: float = option(0.1, "strength of the pull to the global model, and of the linear term", above=0.0, traced=True)
 
     @property

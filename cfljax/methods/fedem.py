@@ -35,7 +35,6 @@ import numpy as np
 
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.local.sizes import block_of
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import need_clients
 from cfljax.methods.shared.common import first_models, traffic
@@ -60,19 +59,9 @@ class Config(MethodConfig):
     newcomer_steps: int = option(10, "E-steps that give a client its mixture if it has not been drawn", low=1)
 
     @property
-    def models_trained(self) -> int:
-        """All."""
-        return self.clusters
-
-    @property
     def no_feedback(self) -> str:
         """One update per model is sent."""
         return "it sends an update of each model in a round"
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """The memory of the mixtures, and of the updates that a participant sends besides one."""
-        beside = 0 if block_of(participants, d) else (self.clusters - 1) * participants * d
-        return {"a mixture for each client": clients * self.clusters, "the updates of the models but the first": beside}
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """Every participant is in the sums of all models."""

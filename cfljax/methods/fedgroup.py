@@ -58,7 +58,7 @@ from cfljax.methods.shared.common import first_model_on_host, traffic, with_exch
 from cfljax.methods.shared.compass import Compass, closest, joined, place, turned
 from cfljax.methods.shared.config import TrainOptions
 from cfljax.methods.shared.pretrain import Pretrainer, all_updates, pretrainer, solver_before
-from cfljax.methods.shared.similarity import compared_size, similarity
+from cfljax.methods.shared.similarity import similarity
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic, Tree, on_host
@@ -72,7 +72,6 @@ NEWCOMER = ("initial", "latest", "auxiliary")
 class Config(CountedConfig):
     """Options of FedGroup."""
 
-    sides = 2
     averaged = ("models",)
     waits = ""
 
@@ -125,10 +124,6 @@ class Config(CountedConfig):
     def releases(self, rounds: int) -> tuple[int, int]:
         """One noised sum per round, and one over all clients for each cold start."""
         return rounds, 1 if self.every is None else 1 + (rounds - 1) // self.every
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return {"the cold start's updates at once": min(self.alpha * self.models_kept, clients) * compared_size(d, self.similarity)}
 
 
 class State(NamedTuple):

@@ -55,11 +55,6 @@ class Config(fedem.Config):
 
     served = "em.models"
 
-    @property
-    def by_label(self) -> int:
-        """The sums of q of each label, for each model."""
-        return self.clusters
-
 
 class State(NamedTuple):
     """What FedEM has, and the weights of labels."""

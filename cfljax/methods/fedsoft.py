@@ -62,9 +62,6 @@ class Config(PersonalConfig):
 
     served = "centres"
 
-    pulled = True
-    sides = 3
-
     clusters: int = option(2, "number of cluster models", low=1)
     tau: int = option(2, "rounds from one estimate of the shares to the next", low=1)
     start: str = option("own", "train from the last personal model, or from the mean of cluster models", choices=("own", "centres"))
@@ -77,10 +74,6 @@ class Config(PersonalConfig):
         if train.transit.privacy is not None and self.start == "own":
             why = "whole personal models would be summed, of which only the last change is clipped"
             raise SpecError(f'{where}.start = "own" with train.privacy: {why}; give start = "centres"')
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """The memory of the personal models and of the shares."""
-        return super().held(clients, participants, d) | {"the shares of each client": clients * self.clusters}
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """A participant is in the sums of several clusters."""

@@ -47,8 +47,6 @@ METRICS = {"l1": "l1", "l2": "euclidean", "cosine": "cosine"}
 class Config(fedavg.Config):
     """Options of FL+HC."""
 
-    looks = True
-
     warmup_rounds: int = option(10, "rounds of FedAvg with all clients before the clustering", low=0)
     metric: str = option("l1", "distance of updates", choices=("l1", "l2", "cosine"))
     linkage: str = option("complete", "distance of clusters", choices=("complete", "average", "single", "ward"))
@@ -69,21 +67,13 @@ class Config(fedavg.Config):
         if self.warmup_rounds >= train.rounds:
             raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
 
-    @property
-    def models_kept(self) -> int:
-        """Every cluster that there is room for has a model."""
-        return self.max_clusters
-
     def releases(self, rounds: int) -> tuple[int, int]:
         """Noised sums: at first over everybody, then over the draw."""
         return rounds - self.warmup_rounds, self.warmup_rounds
 
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return {
-            "the updates of all clients at once": clients * compared_size(d, self.similarity),
-            "their distances": 2 * clients**2,
-        }
+    def per_client(self, clients: int, d: int) -> int:
+        """Its update, and its distances to all others."""
+        return compared_size(d, self.similarity) + 2 * clients
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:

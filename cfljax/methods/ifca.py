@@ -59,7 +59,6 @@ class Config(CountedConfig):
     averaged = ("models",)
     waits = ""
     chooses_by_loss = True
-    looks = True
 
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
     estimate: str = option(
@@ -111,7 +110,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
                 return averages(trainer, federation, cohort, which, k, config.average, hyper)
             return shares_of_all(which, federation, cohort, k, config.average)
 
-        if at_once and solver.chooses(federation, state.models.shape[0]) and not is_private(hyper):
+        if at_once and solver.chooses(federation) and not is_private(hyper):
             jobs = jobs_from(cohort, state.models, None)
             trained, which = choose_and_train(solver, key, federation, jobs, hyper, mix_of, state.models)
         else:

@@ -68,8 +68,6 @@ class Config(CountedConfig):
     averaged = ("models", "last")
     chooses_by_loss = True
 
-    sides = 2
-
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
     similarity: str = option("descent", "of a gradient and a model's last move", choices=SIMILARITIES)
     loss_reduction: str = option("mean", "over the mini-batch; a sum makes the step larger, too", choices=("mean", "sum"))

@@ -46,7 +46,7 @@ from cfljax.local.solver import Solver
 from cfljax.methods.shared.anew import every, with_anew
 from cfljax.methods.shared.auto import CountedConfig, Number, extras_of, number_of, setup_of, with_probe
 from cfljax.methods.shared.common import first_model, first_model_on_host, traffic, train_clusters
-from cfljax.methods.shared.host_clusters import ROUND_UP, places
+from cfljax.methods.shared.host_clusters import places
 from cfljax.methods.shared.pretrain import (
     all_updates,
     late,
@@ -98,14 +98,9 @@ class Config(CountedConfig):
         """Whether the number to merge to is found."""
         return self.merge_to == "auto"
 
-    @property
-    def models_kept(self) -> int:
-        """The fewest places for clusters; the number of clusters is found from the data."""
-        return ROUND_UP if self.every is None else self.max_clusters
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return {"the updates of all clients at once": clients * compared_size(d, self.similarity)}
+    def per_client(self, clients: int, d: int) -> int:
+        """Its first update."""
+        return compared_size(d, self.similarity)
 
 
 class State(NamedTuple):

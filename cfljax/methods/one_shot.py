@@ -56,9 +56,9 @@ class Config(CountedConfig):
     average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     similarity: str = similarity()
 
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return {"the updates of all clients at once": clients * compared_size(d, self.similarity)}
+    def per_client(self, clients: int, d: int) -> int:
+        """Its first update."""
+        return compared_size(d, self.similarity)
 
 
 class State(NamedTuple):

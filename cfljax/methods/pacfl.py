@@ -44,7 +44,7 @@ from cfljax.local.meter import count_beside
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model
-from cfljax.methods.shared.host_clusters import ROUND_UP, HostClusters, join_by_loss, places, round_inside
+from cfljax.methods.shared.host_clusters import HostClusters, join_by_loss, places, round_inside
 from cfljax.methods.shared.pretrain import newcomers, ready
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -64,7 +64,6 @@ class Config(fedavg.Config):
     """Options of PACFL."""
 
     served = "found.models"
-    looks = True
     waits = ""
 
     p: int = option(3, "singular vectors that a client sends", low=1)
@@ -73,14 +72,9 @@ class Config(fedavg.Config):
     linkage: str = option("average", "distance of clusters", choices=("average", "complete", "single"))
     threshold: float = option(4.9, "degrees at which clusters stay apart", low=0.0, traced=True)
 
-    @property
-    def models_kept(self) -> int:
-        """The fewest places for clusters; the number of clusters is found from the data."""
-        return ROUND_UP
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return {"the angles of all clients": 2 * clients**2}
+    def per_client(self, clients: int, d: int) -> int:
+        """Its angles to all others."""
+        return 2 * clients
 
 
 class State(NamedTuple):

@@ -53,15 +53,6 @@ class Config(PersonalConfig):
     hessian: bool = option(False, "whether steps have the term of second derivatives")
     average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 
-    @property
-    def streams(self) -> bool:
-        """True: updates are only summed."""
-        return True
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """The memory of the clients' models, which are made for each evaluation."""
-        return {"a model for each client, when they are scored": clients * d}
-
 
 class State(NamedTuple):
     """The global model, and the numbers of the clients."""

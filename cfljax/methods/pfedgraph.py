@@ -40,9 +40,9 @@ class Config(MixtureConfig):
 
     lam: float = option(0.8, "weight of the shares of samples against similarity", above=0.0, traced=True)
 
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """The clients' models, and how far they have moved."""
-        return super().held(clients, participants, d) | {"how far each client's model has moved": clients * d}
+    def per_client(self, clients: int, d: int) -> int:
+        """Its model, and how far that has moved."""
+        return 2 * d
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method[State]:

@@ -43,7 +43,6 @@ class Config(PersonalConfig):
 
     served = "w"
 
-    sides = 2
     own_steps = True
 
     lam: float = option(15.0, "strength of the pull of personal models to the global one", low=0.0, traced=True)

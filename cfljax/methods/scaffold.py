@@ -48,7 +48,6 @@ PAPER = "Karimireddy et al. 2020"
 class Config(ControlConfig):
     """Options of SCAFFOLD."""
 
-    sides = 2
     own_steps = True
 
     server_lr: float = option(1.0, "how far the server moves along the mean update", low=0.0, traced=True)

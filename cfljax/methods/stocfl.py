@@ -52,9 +52,6 @@ PAPER = "Zeng et al. 2023"
 class Config(fedavg.Config):
     """Options of StoCFL."""
 
-    pulled = True
-    sides = 3
-
     max_clusters: int = option(16, "the most clusters; who finds no room joins the most similar one", low=1)
     tau: float = option(
         0.3, "clusters whose mean first moves have at least this cosine become one", low=-1.0, high=1.0, traced=True
@@ -67,24 +64,6 @@ class Config(fedavg.Config):
     def no_feedback(self) -> str:
         """What is dropped of one of them is not what the other lacks."""
         return "it sends two updates a round"
-
-    @property
-    def models_kept(self) -> int:
-        """The clusters' models and the global one."""
-        return self.max_clusters + 1
-
-    @property
-    def streams(self) -> bool:
-        """Whether participants' updates come and go in blocks."""
-        return self.similarity == "sketch"
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        size, nodes = compared_size(d, self.similarity), participants + self.max_clusters
-        return {
-            "the first moves of a round and of clusters": 2 * nodes * size,
-            "similarities of first moves of a round": 2 * nodes**2,
-        }
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """A participant is in two sums a round: of its cluster and of all."""

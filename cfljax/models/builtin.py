@@ -120,8 +120,7 @@ def _dense(widths: tuple[int, ...], init: str) -> Net:
             x = jax.nn.relu(layer(params, number, x))
         return x
 
-    chain = tuple(f"dense_{number}" for number in range(1, last + 1))
-    first = FirstDense(("dense_0", "kernel"), ("dense_0", "bias"), rest, chain)
+    first = FirstDense(("dense_0", "kernel"), ("dense_0", "bias"), rest)
     return Net((zeros, apply), start=start(init), first=first, body=body)
 
 

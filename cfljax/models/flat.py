@@ -29,8 +29,6 @@ class FirstDense(NamedTuple):
     """Keys that lead to the bias f32[h]."""
     rest: Callable[[Tree, Array], Array]
     """(params, f32[B, h] the outputs of the first layer) -> logits f32[B, outputs]."""
-    chain: tuple[str, ...] | None = None
-    """The names of the layers after the first, if each is dense, has ReLU before it, and there is nothing else; None: there is."""
 
 
 class Net(NamedTuple):

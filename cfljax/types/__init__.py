@@ -8,10 +8,10 @@ from cfljax.types.federation import Cohort, Devices, Drift, Federation, Grams, P
 from cfljax.types.flight import Flight
 from cfljax.types.method import Info, Init, Method, Mixture, Models, Regroup, Round, Score, Setup, Traffic
 from cfljax.types.source import Parts, Source
-from cfljax.types.training import Forward, Jobs, Kernel, LocalStep, Model, OfLogits, Plan, Updates
+from cfljax.types.training import Forward, Jobs, LocalStep, Model, OfLogits, Plan, Updates
 
 __all__ = [
-    "Array", "Cohort", "Devices", "Drift", "Federation", "Flight", "Forward", "Grams", "Hyper", "Info", "Init", "Jobs", "Kernel",
+    "Array", "Cohort", "Devices", "Drift", "Federation", "Flight", "Forward", "Grams", "Hyper", "Info", "Init", "Jobs",
     "LocalStep",
     "Method", "Mixture", "Model", "Models", "OfLogits", "Parts", "Plan", "Pool", "Regroup", "Round", "Score", "Setup", "Source",
     "Split", "Traffic", "Tree", "Updates", "View", "on_host",

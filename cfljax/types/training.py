@@ -47,17 +47,6 @@ class Model(NamedTuple):
     """params -> the parameters of the whole network, where the vector has only those that train; None: it has all."""
 
 
-class Kernel(NamedTuple):
-    """How a client's whole local training is one kernel of an accelerator (`cfljax.local.chip`). Static."""
-
-    dialect: str
-    """"tpu" (Mosaic) or "gpu" (Triton)."""
-    near: int
-    """Bytes on the chip that it may ask for."""
-    interpret: bool = False
-    """Whether JAX computes what the kernel would do: slow, on any device."""
-
-
 class Plan(NamedTuple):
     """An execution plan: how a machine carries out local training. Static. It changes the speed, not the results (beyond
     rounding)."""
@@ -79,12 +68,9 @@ class Plan(NamedTuple):
     quick: bool = False
     """Whether programs are compiled in about half the time, to code that may take half as long again. For runs that train for less
     than a second."""
-
     queue: int = 0
     """In how many lanes an accelerator trains the clients of all runs of a batch, if these have unequal work (`local.queue`); 0:
     all side by side, or `lanes` at a time."""
-    kernel: Kernel | None = None
-    """Local training as one kernel, where the solver's model and steps have one (`local.fitting`); None: by XLA's kernels."""
 
     @property
     def sequential(self) -> bool:

@@ -10,11 +10,10 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.devices import machine as module
-from cfljax.devices.machine import Speed, measure, measured, this_machine
+from cfljax.devices.machine import Speed, measure, measured, this_machine, told
 from cfljax.devices.mesh import AUTO, Shape
 from cfljax.errors import SpecError
 from cfljax.experiment import assemble, execution
-from cfljax.launch.plan_file import batch_limit
 from tests import machines
 
 SPEED = Speed(step=4e-6, small=2e-11, large=1e-11, value=2e-10)
@@ -44,18 +43,6 @@ def test_an_absent_accelerator_gets_a_plan_with_clients_side_by_side(run, machin
 def test_an_absent_machines_devices_share_a_round(run):
     one, eight = (choice(run, machines.gpu(devices)) for devices in (1, 8))
     assert eight.devices == 8 and len(one.steps) == 8 * len(eight.steps)
-
-
-def test_the_limit_of_a_batch_follows_the_memory():
-    run = read_spec(SPEC | {"train": {"rounds": 2, "plan": {"kernel": "xla"}}}).runs()[0]
-    megabyte = 1 << 20
-    limits = [batch_limit(run, machines.gpu(memory=n * megabyte)) for n in (1, 100, 200, 80 * 1024)]
-    assert limits[0] == 1 < limits[1] < limits[2] < limits[3] <= 256
-    assert abs(limits[2] / limits[1] - 2) < 0.2
-    assert 1 < batch_limit(run, machines.tpu(1, memory=100 * megabyte)) <= limits[1]  # a TPU fills up its tiles
-    assert batch_limit(run, machines.cpu(memory=1)) == 1
-    assert batch_limit(run, machines.cpu(8, mesh=Shape(4, 2))) == 4
-    assert batch_limit(run, machines.gpu(8, mesh=Shape(4, 2), memory=100 * megabyte)) >= 4 * limits[1]  # two share a run's clients
 
 
 def test_the_gram_form_follows_the_speed():
@@ -111,6 +98,19 @@ def test_the_machine_is_measured_once_and_the_measurement_kept(tmp_path, monkeyp
 
 def test_a_measurement_is_plausible():
     assert np.all([0 < value < 1e-2 for value in measure()])
+
+
+def test_a_sweep_says_what_it_computes_on_and_that_an_accelerator_is_not_used(tmp_path, monkeypatch):
+    assert told(machines.gpu(2)) == ["computing on NVIDIA H100, 2 devices"]
+    monkeypatch.delenv("JAX_PLATFORMS")
+    assert told(machines.cpu(2), tmp_path) == []
+    (tmp_path / "accel0").touch()
+    (line,) = told(machines.cpu(2), tmp_path)
+    assert line.startswith("computing on the CPU, though there is an accelerator: ") and 'pip install "jax[tpu]"' in line
+    (tmp_path / "accel0").rename(tmp_path / "nvidia0")
+    assert "jax[cuda12]" in told(machines.cpu(2), tmp_path)[0]
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert told(machines.cpu(2), tmp_path) == []
 
 
 WITHOUT_JAX = """

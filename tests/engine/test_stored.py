@@ -24,8 +24,8 @@ from cfljax.engine.groups import Group
 from cfljax.engine.settings import View
 from cfljax.engine.simulate import simulate
 from cfljax.engine.traced import Pick, Traced
+from cfljax.experiment.assemble import assemble_batch
 from cfljax.experiment.batching import batches
-from cfljax.launch.batch import assembled
 from cfljax.methods import METHODS
 from tests import machines
 from tests.engine.test_quick import DATA, IMAGES
@@ -54,7 +54,7 @@ def batch_of(method="fedavg", seed=0, model="mclr", data=DATA, label=None, **tra
 
 def assembled_by(**more):
     batch = batch_of(**more)
-    return batch, assembled(batch, machines.cpu())
+    return batch, assemble_batch(batch, machines.cpu())
 
 
 def outputs(**more):

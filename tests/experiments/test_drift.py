@@ -16,9 +16,9 @@ from cfljax.engine.afterwards import make_end
 from cfljax.engine.newcomers import place
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
-from cfljax.experiment.assemble import assemble, host_federation, model_of
+from cfljax.experiment.assemble import assemble, assemble_batch, host_federation, model_of
 from cfljax.experiment.batching import batches
-from cfljax.launch.batch import assembled, run_batch
+from cfljax.launch.batch import run_batch
 from cfljax.local.send import Sending, as_trained_on, attackers
 from cfljax.methods import METHODS
 from cfljax.methods.shared.common import first_model
@@ -52,7 +52,7 @@ def runs(name="fedavg", drift=None, data=BLOBS, train=None, seeds=(0,), **option
 
 def outputs(runs, change=lambda federation: federation, sequential=True, **more):
     (batch,) = batches(runs, len(runs))
-    parts = assembled(batch, this_machine())
+    parts = assemble_batch(batch, this_machine())
     settings = parts.settings._replace(sequential=sequential)
     parts = parts._replace(federation=change(parts.federation), settings=settings)
     return simulate(parts, batch.seeds, batch.hypers, **more)

@@ -11,11 +11,10 @@ from cfljax.devices.machine import this_machine
 from cfljax.engine.afterwards import at_once
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
-from cfljax.experiment.assemble import assemble, host_federation
+from cfljax.experiment.assemble import assemble, assemble_batch, host_federation
 from cfljax.experiment.batching import batches
 from cfljax.experiment.privacy import crowd_of
 from cfljax.launch import checkpoints
-from cfljax.launch.batch import assembled
 from cfljax.methods import METHODS
 from cfljax.types.federation import NEVER
 from tests.often import every, rarely
@@ -41,7 +40,7 @@ def _fields(name):
 def outputs(runs, change=lambda federation: federation, sequential=True, wide=0, **more):
     """`wide`: how many newcomers train at a time, if not as many as take part in a round."""
     (batch,) = batches(runs, len(runs))
-    parts = assembled(batch, this_machine())
+    parts = assemble_batch(batch, this_machine())
     plan, settings = parts.plan._replace(stream=wide or parts.plan.stream), parts.settings._replace(sequential=sequential)
     parts = parts._replace(plan=plan, federation=change(parts.federation), settings=settings)
     return simulate(parts, [run.seed for run in runs], [{"lr": 0.2} | _numbers(run) for run in runs], **more)

@@ -10,11 +10,10 @@ from cfljax.config import read_spec
 from cfljax.devices.machine import this_machine
 from cfljax.engine.simulate import simulate
 from cfljax.errors import DataError, SpecError
-from cfljax.experiment.assemble import host_federation
+from cfljax.experiment.assemble import assemble_batch, host_federation
 from cfljax.experiment.batching import batches
 from cfljax.federation import PARTITIONS
 from cfljax.federation.validation import hold_out
-from cfljax.launch.batch import assembled
 from tests.often import every
 
 BLOBS = {"name": "blobs", "samples": 240, "features": 6, "classes": 4, "clients": 6, "validation": 0.25}
@@ -109,7 +108,7 @@ def test_a_run_without_validation_keeps_its_id():
 
 def outputs(run, federation=None):
     (batch,) = batches([run], 1)
-    parts = assembled(batch, this_machine())
+    parts = assemble_batch(batch, this_machine())
     parts = parts if federation is None else parts._replace(federation=federation(parts.federation))
     return simulate(parts, [run.seed], [{"lr": 0.2}])[0]
 

@@ -14,7 +14,7 @@ from cfljax.local import queue
 
 INNER = queue._train
 DATA = {"name": "blobs", "samples": 600, "features": 6, "classes": 4, "partition": "quantity", "clients": 12, "normalise": "none"}
-TRAIN = {"rounds": 3, "participation": 6, "epochs": 2, "batch": 5, "lr": 0.1, "plan": {"kernel": "xla"}}
+TRAIN = {"rounds": 3, "participation": 6, "epochs": 2, "batch": 5, "lr": 0.1}
 MORE = {
     "plain": {},
     "momentum and compression": {"momentum": 0.9, "compress": {"name": "topk", "keep": 0.2}},

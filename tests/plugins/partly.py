@@ -38,12 +38,8 @@ class Config(MethodConfig):
 
     head: str = option("dense_1", "the layer that stays with each client")
 
-    @property
-    def streams(self) -> bool:
-        return False
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        return {"a model for each client": clients * d}
+    def per_client(self, clients: int, d: int) -> int:
+        return d
 
 
 class State(NamedTuple):

@@ -23,7 +23,6 @@ from cfljax.methods.shared.choice import need_clients
 from cfljax.methods.shared.common import first_model_on_host, with_exchange
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.methods.shared.pretrain import all_updates, pretrainer, ready, solver_before
-from cfljax.methods.shared.similarity import compared_size
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Model, Traffic, Tree, on_host
 
@@ -48,14 +47,6 @@ class CountedConfig(MethodConfig):
 
     auto: str = option("silhouette", 'how a number that is "auto" is found', choices=CRITERIA)
     most: int = option(8, 'the most clusters that "auto" finds', low=2)
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """With the sketches of the probed clients' updates."""
-        of_method = super().held(clients, participants, d)
-        if not self.counts_clusters:
-            return of_method
-        size = min(PROBED, clients) * compared_size(d, "sketch")
-        return of_method | {"sketches of the updates that clusters are counted by": size}
 
 
 class Finder(Protocol):

@@ -58,12 +58,8 @@ class MethodConfig:
     """The number K of models. Most methods have an option with this name in place of it."""
     most = 1
     """The number of models that a run keeps with `clusters = "auto"`, of methods that have it."""
-    pulled = False
-    """Whether a proximal term pulls local training to other models than those that it starts from, for estimates."""
-    sides = 1
-    """How many arrays of a model for each participant a round has at once on a TPU, for estimates of memory."""
-    looks = False
-    """Whether a round scores several models on its participants' training samples, for estimates of memory on a TPU."""
+    max_clusters = 0
+    """The number of clusters that there is room for, of methods that have this option in place of `clusters`; 0: others."""
     own = False
     """Whether each client is scored by a model of its own."""
     own_steps = False
@@ -107,19 +103,10 @@ class MethodConfig:
         return self.served or next(iter(self.averaged), "")
 
     @property
-    def streams(self) -> bool:
-        """Whether updates may be summed in blocks of participants; False: the method needs all of a round at once."""
-        return True
-
-    @property
-    def models_trained(self) -> int:
-        """How many models each participant trains in a round, each with an update of its own, for estimates of memory."""
-        return 1
-
-    @property
     def models_kept(self) -> int:
-        """The number of models that a run keeps, for estimates of memory; 1 where the options do not tell it."""
-        return self.most if self.clusters == "auto" else self.clusters if isinstance(self.clusters, int) else 1
+        """The number of models that a run keeps; 1 where the options do not tell it."""
+        clusters = self.most if self.clusters == "auto" else self.clusters
+        return self.max_clusters or (clusters if isinstance(clusters, int) else 1)
 
     @property
     def repeats(self) -> float:
@@ -133,10 +120,6 @@ class MethodConfig:
         return self.clusters == "auto"
 
     @property
-    def by_label(self) -> int:
-        """How many numbers the state has for each client and label, for estimates of memory (`held` does not know the labels)."""
-        return 0
-
     @property
     def no_feedback(self) -> str:
         """Why clients cannot keep what compression drops of their updates (`train.compress.feedback`), for the message; "": they
@@ -149,10 +132,9 @@ class MethodConfig:
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Raises SpecError if options contradict the tables `train`, `data` or `model` of the run. `where`: as for `check`."""
 
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """What a run holds in memory besides the clusters' models: a description in words → its size in numbers of four bytes. `d`:
-        the number of parameters."""
-        return {}
+    def per_client(self, clients: int, d: int) -> int:
+        """The numbers that a run holds in memory for each of its `clients` clients at once. `d`: the number of parameters."""
+        return 0
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """The numbers of noised sums that a run of `rounds` rounds publishes, for the accounting of `train.privacy`: (sums over the
@@ -166,14 +148,9 @@ class PersonalConfig(MethodConfig):
     own = True
     waits = "what its clients keep for themselves would be ahead of the clock"
 
-    @property
-    def streams(self) -> bool:
-        """False: all updates of a round are held at once."""
-        return False
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """The memory of the clients' models."""
-        return {"a model for each client": clients * d}
+    def per_client(self, clients: int, d: int) -> int:
+        """Its model."""
+        return d
 
 
 Config = TypeVar("Config", bound=MethodConfig, contravariant=True)

@@ -31,9 +31,9 @@ class ControlConfig(PersonalConfig):
 
     groups: str = option("one", "who shares a model: all clients, or those of a true group", choices=("one", "true"))
 
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """The memory of the clients' vectors."""
-        return {"a control vector for each client": clients * d}
+    def per_client(self, clients: int, d: int) -> int:
+        """Its control vector."""
+        return d
 
 
 class Controlled(NamedTuple):
