@@ -20,7 +20,7 @@ TARGETS = {
 SPEC = {
     "data": {"name": "digits", "partition": "rotated", "groups": 4, "clients": 40},
     "model": {"name": "mlp", "hidden": [64]},
-    "train": {"rounds": 20, "epochs": 2, "batch": 10, "lr": 0.1, "participation": 0.5, "eval_every": 10, "plan": {"kernel": "xla"}},
+    "train": {"rounds": 20, "epochs": 2, "batch": 10, "lr": 0.1, "participation": 0.5, "eval_every": 10},
     "seeds": [0, 1],
 }
 METHODS = {"fedavg": {}, "ifca": {"clusters": 4}}
