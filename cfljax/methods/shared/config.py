@@ -120,7 +120,6 @@ class MethodConfig:
         return self.clusters == "auto"
 
     @property
-    @property
     def no_feedback(self) -> str:
         """Why clients cannot keep what compression drops of their updates (`train.compress.feedback`), for the message; "": they
         can."""
