@@ -28,11 +28,11 @@ from cfljax.local.reports import mean_loss, mean_over, report, report_trained
 from cfljax.local.rounds import Mixing, Trained, jobs_from, sizes, train_and_mix
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.choice import by_loss, chosen, join
-from cfljax.methods.shared.common import Clusters, first_model, first_models, keep_own, traffic, train_clusters
-from cfljax.methods.shared.config import MethodConfig
 from cfljax.models.flat import part_of
 from cfljax.registry import Entry, option
+from cfljax.round.choice import by_loss, chosen, join
+from cfljax.round.common import Clusters, first_model, first_models, keep_own, traffic, train_clusters
+from cfljax.round.config import MethodConfig
 from cfljax.types import (
     Array,
     Cohort,

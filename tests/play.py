@@ -21,8 +21,8 @@ from cfljax.federation.pack import pack
 from cfljax.local.optimiser import decayed
 from cfljax.local.send import Sending, as_trained_on, exact_share
 from cfljax.methods import METHODS
-from cfljax.methods.shared.feedback import with_feedback
 from cfljax.registry.options import static, traced
+from cfljax.round.feedback import with_feedback
 from tests import toy
 
 ROUNDS = 4

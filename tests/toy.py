@@ -12,7 +12,7 @@ from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import pack
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.common import first_model
+from cfljax.round.common import first_model
 from cfljax.types import Federation, LocalStep, Plan
 
 

@@ -7,8 +7,8 @@ import dataclasses
 from cfljax.config.clock import Clock
 from cfljax.config.transit import Transit
 from cfljax.errors import SpecError
-from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry.options import Value, check, option
+from cfljax.round.config import MethodConfig
 
 WHERE = "train.asynchronous"
 _OWNERS = {"exponent": (0.5, "polynomial"), "slope": (10.0, "hinge"), "grace": (4.0, "hinge")}

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from cfljax.config.data import Data
 from cfljax.errors import SpecError
-from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry.options import Options, Value, check, option
+from cfljax.round.config import MethodConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ _NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses, which they ar
 def optimisers(server: bool = False) -> dict[str, dict[str, Value]]:
     """The optimisers of optax by name, with the arguments that they take beside the learning rate and their defaults. `server`:
     also those that only servers have."""
-    from cfljax.methods.shared.fedopt import PRINTED
+    from cfljax.round.fedopt import PRINTED
 
     found: dict[str, dict[str, Value]] = {}
     for name, thing in ({each: getattr(optax, each) for each in dir(optax)} | (PRINTED if server else {})).items():
@@ -32,7 +32,7 @@ def optimisers(server: bool = False) -> dict[str, dict[str, Value]]:
 @functools.lru_cache(maxsize=64)
 def kept_per_parameter(name: str, arguments: Table) -> int:
     """How many numbers the optimiser keeps for each number of a vector that it moves, roughly: 2 for Adam."""
-    from cfljax.methods.shared.fedopt import maker
+    from cfljax.round.fedopt import maker
 
     size = 1 << 12
     state = jax.eval_shape(maker(name)(0.1, **arguments).init, jax.ShapeDtypeStruct((size,), "float32"))
@@ -42,7 +42,7 @@ def kept_per_parameter(name: str, arguments: Table) -> int:
 @functools.lru_cache(maxsize=64)
 def _step(name: str, arguments: Table) -> None:
     """Trace the first step of the optimiser on a small model: optax looks at many arguments only then."""
-    from cfljax.methods.shared.fedopt import maker
+    from cfljax.round.fedopt import maker
 
     def step(params: Value) -> Value:
         made = maker(name)(0.1, **arguments)

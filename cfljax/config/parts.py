@@ -7,8 +7,8 @@ from typing import Protocol
 
 from cfljax.config.frozen import FrozenTable
 from cfljax.errors import SpecError, suggest
-from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry.options import Table, Value, show
+from cfljax.round.config import MethodConfig
 
 KINDS = ("all", "cluster", "client")
 """Who shares a part: everybody, the members of a cluster, or nobody, so that it stays with the client."""

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
     from cfljax.engine.metrics import Seen
     from cfljax.federation.common import Partition
-    from cfljax.methods.shared.config import MakeMethod
     from cfljax.models import MakeModel
+    from cfljax.round.config import MakeMethod
     from cfljax.types import Array
 
 MethodT = TypeVar("MethodT", bound="MakeMethod[Any]")

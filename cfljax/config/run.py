@@ -9,11 +9,11 @@ from functools import cached_property
 from cfljax.config.data import SIDES, Data
 from cfljax.config.frozen import canonical, plain
 from cfljax.config.train import Train
-from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import origins
 from cfljax.registry.checksums import sum_of_file
 from cfljax.registry.entries import Origin
 from cfljax.registry.options import Options, Table, Value, files_of
+from cfljax.round.config import MethodConfig
 
 RESULTS_VERSION = 1
 """Part of every run's id. It is raised when a run of the same configuration comes to another result than before: when an error that

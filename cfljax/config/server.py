@@ -8,8 +8,8 @@ from cfljax.config.frozen import FrozenTable
 from cfljax.config.optimisers import check_optimiser
 from cfljax.config.parts import pairs_of
 from cfljax.errors import SpecError
-from cfljax.methods.shared.config import MethodConfig, TrainOptions
 from cfljax.registry.options import Table, Value, check, option, show
+from cfljax.round.config import MethodConfig, TrainOptions
 
 WHERE = "train.server"
 _RANDOM = ("noisy_sgd",)

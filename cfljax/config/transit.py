@@ -9,8 +9,8 @@ import math
 from typing import Any, ClassVar, NamedTuple
 
 from cfljax.errors import SpecError
-from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry.options import Table, Value, check, option, show
+from cfljax.round.config import MethodConfig
 
 INSTALL = 'pip install "cfljax[privacy]"'
 

@@ -43,14 +43,14 @@ from cfljax.local.products import grams_of
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.methods import METHODS
-from cfljax.methods.shared.feedback import with_feedback
-from cfljax.methods.shared.parts import make_in_parts
-from cfljax.methods.shared.server import ServerOptimiser, with_server
 from cfljax.models.half import in_bfloat16
 from cfljax.models.options import told_of
 from cfljax.models.started import Adapters, on_features, started
 from cfljax.registry import when_replaced
 from cfljax.registry.options import Value, static
+from cfljax.round.feedback import with_feedback
+from cfljax.round.parts import make_in_parts
+from cfljax.round.server import ServerOptimiser, with_server
 from cfljax.types import Federation, Grams, Method, Model
 from cfljax.types.federation import NEVER
 

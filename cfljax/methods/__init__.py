@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Registry
+from cfljax.round.config import MethodConfig
 
 if TYPE_CHECKING:
-    from cfljax.methods.shared.config import MakeMethod
+    from cfljax.round.config import MakeMethod
 
 METHODS: Registry[MakeMethod[Any]] = Registry(
     "method",

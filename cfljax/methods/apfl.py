@@ -29,11 +29,11 @@ from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.reports import mean_over
 from cfljax.local.solver import Solver
 from cfljax.local.train import Position, start_of, stepper
-from cfljax.methods.shared.common import first_model
-from cfljax.methods.shared.config import PersonalConfig
-from cfljax.methods.shared.personal import AtHome, also_global, at_home, train_at_home
 from cfljax.registry import Entry
 from cfljax.registry.options import option
+from cfljax.round.common import first_model
+from cfljax.round.config import PersonalConfig
+from cfljax.round.personal import AtHome, also_global, at_home, train_at_home
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Tree
 
 PAPER = "Deng et al. 2020"

@@ -40,11 +40,11 @@ from cfljax.local.one_gradient import OneGradient
 from cfljax.local.reports import report, report_trained
 from cfljax.local.rounds import Mixing, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.common import first_model, traffic
-from cfljax.methods.shared.config import MethodConfig, TrainOptions
-from cfljax.methods.shared.similarity import similarity, train_and_compare
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
+from cfljax.round.common import first_model, traffic
+from cfljax.round.config import MethodConfig, TrainOptions
+from cfljax.round.similarity import similarity, train_and_compare
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Updates
 
 PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for federated learning with imbalanced data”"

@@ -35,25 +35,39 @@ from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
-from cfljax.local.averages import averages, with_lengths
-from cfljax.local.reports import report_trained
-from cfljax.local.rounds import Mixing, jobs_from
-from cfljax.local.solver import Solver
-from cfljax.methods import fedavg
-from cfljax.methods.shared.common import first_model, traffic
-from cfljax.methods.shared.config import TrainOptions
-from cfljax.methods.shared.host_clusters import HostClusters, join_by_loss, ready_labels, settle, with_joining
-from cfljax.methods.shared.similarity import compared_size, similarity, train_and_compare
-from cfljax.registry import Entry
+from cfljax.methods.fedavg import FedAvg
 from cfljax.registry.options import Value, option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
+from cfljax.round.ask import Ask
+from cfljax.round.before import Before
+from cfljax.round.clusters import clustered
+from cfljax.round.config import TrainOptions
+from cfljax.round.similarity import compared_size, similarity
+from cfljax.round.state import Done, State
+from cfljax.types import Array, Federation
 
 PAPER = "Sattler et al. 2020"
 
 
+class Looked(NamedTuple):
+    """What the next look at the clusters needs, and where they came from."""
+
+    similarity: Array
+    """f32[C, C] cosines of the updates of the last round."""
+    norms: Array
+    """f32[C] ‖Δ_i‖ of the last round; −1: took no part."""
+    steps: Array
+    """f32[K] ‖mean Δ‖ of the last round."""
+    parent: Array
+    """i32[K]; −1: the first cluster, or not in use."""
+    born: Array
+    """i32[K] rounds done at the split; −1: not in use."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Config(fedavg.Config):
-    """Options of Sattler's CFL."""
+class Sattler(FedAvg):
+    """Sattler's CFL: clusters split in two while their members' updates disagree."""
+
+    splits, compares = True, True
 
     eps1: float = option(0.4, "split only below this norm of the mean update", low=0.0, traced=True)
     eps2: float = option(1.6, "and above this largest norm of a member's update", low=0.0, traced=True)
@@ -68,6 +82,7 @@ class Config(fedavg.Config):
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Raises SpecError unless every client takes part in each round."""
+        super().check_run(where, train, data, model)
         clients, wanted = getattr(getattr(data, "parts", None), "clients", None), train.participation
         everyone = isinstance(clients, int) and wanted >= clients if isinstance(wanted, int) else wanted == 1.0
         why = "all members of a cluster take part in each round"
@@ -80,106 +95,59 @@ class Config(fedavg.Config):
         """Its update, which is compared with those of all others."""
         return compared_size(d, self.similarity) + clients
 
-
-class State(NamedTuple):
-    """The clusters, what the next look at them needs, and where they came from."""
-
-    found: HostClusters
-    similarity: Array
-    """f32[C, C] cosines of the updates of the last round."""
-    norms: Array
-    """f32[C] ‖Δ_i‖ of the last round; −1: took no part."""
-    steps: Array
-    """f32[K] ‖mean Δ‖ of the last round."""
-    parent: Array
-    """i32[K]; −1: the first cluster, or not in use."""
-    born: Array
-    """i32[K] rounds done at the split; −1: not in use."""
-
-
-def make(config: Config, model: Model, solver: Solver) -> Method:
-    """Sattler's CFL: clusters split in two while their members' updates disagree."""
-
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
-        k, c = config.max_clusters, federation.clients
-        first = jnp.arange(k) == 0
-        found = HostClusters(jnp.tile(first_model(key, model), (k, 1)), ready_labels(federation), first)
+    def first_memory(self, models: Array, federation: Federation) -> Looked:
+        """Nobody has been looked at."""
+        k, c = models.shape[0], federation.clients
         nobody = jnp.full(k, -1, jnp.int32)
-        return State(found, jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, jnp.where(first, 0, nobody))
+        return Looked(jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, nobody.at[0].set(0))
 
-    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        old = state.found.models
-        labels, which = settle(solver, federation, cohort, state.found)
-        mix = averages(solver, federation, cohort, which, old.shape[0], config.average, hyper)
-        jobs = jobs_from(cohort, old, which)
-        trained, moves = train_and_compare(config.similarity, solver, key, federation, jobs, hyper, Mixing(mix, old))
-        new = trained.mixed.new
-        steps = jnp.linalg.norm(new - old, axis=1)
-        norms = _norms(trained.kept.norm, cohort, federation.clients)
-        cosines = cosine_matrix(moves, mask=cohort.mask)
-        similarity = jnp.zeros_like(state.similarity).at[cohort.ids[:, None], cohort.ids[None, :]].set(cosines)
-        member = members(labels, old.shape[0], norms >= 0)
-        largest = jnp.where(member, norms, 0.0).max(axis=1)
-        diag = {"mean_norm": steps, "largest_norm": largest}
-        sent = with_lengths(with_joining(traffic(cohort), cohort, state.found), cohort, config.average)
-        info = report_trained(federation, cohort, trained, which, new - old, sent, **diag)
-        found = state.found._replace(models=new, labels=labels)
-        return state._replace(found=found, similarity=similarity, norms=norms, steps=steps), info
+    def remember(self, ask: Ask, before: State, after: State, done: Done) -> Looked:
+        """The cosines of the updates, and their norms."""
+        ids, mask = ask.cohort.ids, ask.cohort.mask
+        cosines = cosine_matrix(done.moves, mask=mask)
+        similarity = jnp.zeros_like(before.memory.similarity).at[ids[:, None], ids[None, :]].set(cosines)
+        norms = jnp.where(jnp.isfinite(done.norms), done.norms, 0.0)  # a broken update counts as none
+        norms = jnp.full(len(after.labels), -1.0).at[jnp.where(mask, ids, len(after.labels))].set(norms, mode="drop")
+        steps = jnp.linalg.norm(after.models - before.models, axis=1)
+        return before.memory._replace(similarity=similarity, norms=norms, steps=steps)
 
-    def regroup(key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
-        eps1, eps2, gamma_max = (float(hyper[name]) for name in ("eps1", "eps2", "gamma_max"))
-        return split(state, np.asarray(federation.uid), eps1, eps2, config.min_size, round, gamma_max)
+    def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
+        """The norms that decide."""
+        norms = after.memory.norms
+        member = members(after.labels, after.clusters, norms >= 0)
+        return {"mean_norm": after.memory.steps, "largest_norm": jnp.where(member, norms, 0.0).max(axis=1)}
 
-    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
-        return join_by_loss(solver, federation, state.found, jnp.ones(federation.clients, bool))
+    def kept(self, state: State) -> dict[str, Array]:
+        """The tree of the clusters."""
+        return {"parent": state.memory.parent, "born": state.memory.born}
 
-    return Method(
-        init,
-        round,
-        models=lambda state: (state.found.models, state.found.labels),
-        regroup=regroup,
-        regroup_after=lambda rounds: tuple(range(config.min_rounds, rounds, config.split_every)),
-        score=score,
-        extras=lambda state: {"parent": state.parent, "born": state.born},
-    )
+    def regroup_after(self, rounds: int) -> tuple[int, ...]:
+        """From `min_rounds` on."""
+        return tuple(range(self.min_rounds, rounds, self.split_every))
 
-
-def split(
-    state: State,
-    uid: np.ndarray,
-    eps1: float,
-    eps2: float,
-    min_size: int,
-    round: int,
-    gamma_max: float = 0.0,
-) -> State:
-    """HOST. The state after every cluster that meets the conditions was split once."""
-    host_state = jax.tree.map(np.array, state)
-    (models, labels, active), norms = host_state.found, host_state.norms
-    for k in np.flatnonzero(active):
-        members = np.flatnonzero((labels == k) & (norms >= 0))
-        members = members[np.argsort(uid[members], kind="stable")]  # so that the order of clients changes nothing
-        if len(members) <= min_size or not (host_state.steps[k] < eps1 and norms[members].max() > eps2):
-            continue
-        apart = 1.0 - host_state.similarity[np.ix_(members, members)].astype(np.float64)
-        part = host.agglomerative(apart, clusters=2)
-        across = apart[np.ix_(part == 1, part != 1)].min(initial=2.0)
-        if gamma_max > 0 and gamma_max >= np.sqrt(max(across, 0.0) / 2):
-            continue
-        if active.all():
-            why = f"cluster {k} splits after round {round}, and there is no room for another; raise it"
-            raise SpecError(f"method.cfl_sattler.max_clusters = {len(active)}: {why}")
-        new = int(np.argmin(active))
-        labels[members[part == 1]] = new
-        models[new], active[new] = models[k], True
-        host_state.parent[new], host_state.born[new] = k, round
-    return host_state
+    def regroup(self, ask: Before, state: State, round: int) -> State:
+        """HOST. Every cluster that meets the conditions is split once."""
+        eps1, eps2, gamma_max = (float(ask.hyper[name]) for name in ("eps1", "eps2", "gamma_max"))
+        state = jax.tree.map(np.array, state)
+        models, labels, active, looked = state.models, state.labels, state.active, state.memory
+        for k in np.flatnonzero(active):
+            own = np.flatnonzero((labels == k) & (looked.norms >= 0))
+            own = own[np.argsort(ask.uid[own], kind="stable")]  # so that the order of clients changes nothing
+            if len(own) <= self.min_size or not (looked.steps[k] < eps1 and looked.norms[own].max() > eps2):
+                continue
+            apart = 1.0 - looked.similarity[np.ix_(own, own)].astype(np.float64)
+            part = host.agglomerative(apart, clusters=2)
+            across = apart[np.ix_(part == 1, part != 1)].min(initial=2.0)
+            if gamma_max > 0 and gamma_max >= np.sqrt(max(across, 0.0) / 2):
+                continue
+            if active.all():
+                why = f"cluster {k} splits after round {round}, and there is no room for another; raise it"
+                raise SpecError(f"method.cfl_sattler.max_clusters = {len(active)}: {why}")
+            new = int(np.argmin(active))
+            labels[own[part == 1]] = new
+            models[new], active[new] = models[k], True
+            looked.parent[new], looked.born[new] = k, round
+        return state
 
 
-def _norms(each: Array, cohort: Cohort, clients: int) -> Array:
-    """f32[C] from f32[S]; a broken update counts as none, 0."""
-    each = jnp.where(jnp.isfinite(each), each, 0.0)
-    return jnp.full(clients, -1.0).at[jnp.where(cohort.mask, cohort.ids, clients)].set(each, mode="drop")
-
-
-cfl_sattler = Entry(Config, make)
+cfl_sattler = clustered("cfl_sattler", Sattler)

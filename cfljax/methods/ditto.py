@@ -24,18 +24,17 @@ from cfljax.local.averages import averages, with_lengths
 from cfljax.local.reports import mean_over, report
 from cfljax.local.rounds import jobs_from
 from cfljax.local.solver import Solver
-from cfljax.methods import fedavg
-from cfljax.methods.shared.common import first_model, keep_own, traffic
-from cfljax.methods.shared.config import PersonalConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
+from cfljax.round.common import first_model, keep_own, traffic
+from cfljax.round.config import AverageConfig, PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 PAPER = "Li et al. 2021"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(PersonalConfig, fedavg.Config):
+class Config(PersonalConfig, AverageConfig):
     """Options of Ditto."""
 
     served = "w"

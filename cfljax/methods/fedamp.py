@@ -24,9 +24,9 @@ import dataclasses
 from cfljax.kernels.blocks import squared_distances
 from cfljax.lazy import jnp
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.others import MixtureConfig, State, mixed_by, mixture_method
 from cfljax.registry import Entry
 from cfljax.registry.options import option
+from cfljax.round.others import MixtureConfig, State, mixed_by, mixture_method
 from cfljax.types import Array, Cohort, Hyper, LocalStep, Method, Model
 
 PAPER = "Huang et al. 2021"

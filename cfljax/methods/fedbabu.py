@@ -22,18 +22,18 @@ import dataclasses
 
 from cfljax.errors import SpecError
 from cfljax.local.solver import Solver
-from cfljax.methods import fedavg
-from cfljax.methods.shared.config import TrainOptions
-from cfljax.methods.shared.parts import make_in_parts
+from cfljax.methods.fedavg import FedAvg, fedavg
 from cfljax.registry import Entry
 from cfljax.registry.options import Value
+from cfljax.round.config import TrainOptions
+from cfljax.round.parts import make_in_parts
 from cfljax.types import Method, Model
 
 PAPER = "Oh et al. 2022"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(fedavg.Config):
+class Config(FedAvg):
     """Options of FedBABU."""
 
     parts = (("head", "frozen"),)

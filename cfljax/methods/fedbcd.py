@@ -28,10 +28,10 @@ from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.common import first_model, keep_own, traffic
-from cfljax.methods.shared.config import PersonalConfig, TrainOptions
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
+from cfljax.round.common import first_model, keep_own, traffic
+from cfljax.round.config import PersonalConfig, TrainOptions
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 PAPER = "baseline of the CFL-MGD paper"

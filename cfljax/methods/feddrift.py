@@ -42,19 +42,19 @@ from cfljax.kernels.unite import complete_linkage
 from cfljax.lazy import jax, jnp
 from cfljax.local.rounds import sizes
 from cfljax.local.solver import Solver
-from cfljax.methods import fedavg
-from cfljax.methods.shared.choice import join
-from cfljax.methods.shared.common import first_model, traffic, train_clusters
-from cfljax.methods.shared.host_clusters import HostClusters, join_by_loss
 from cfljax.registry import Entry
 from cfljax.registry.options import option
+from cfljax.round.choice import join
+from cfljax.round.common import first_model, traffic, train_clusters
+from cfljax.round.config import AverageConfig
+from cfljax.round.host_clusters import HostClusters, join_by_loss
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic
 
 PAPER = "Jothimurugesan et al. 2023"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(fedavg.Config):
+class Config(AverageConfig):
     """Options of FedDrift."""
 
     max_clusters: int = option(16, "the most models at a time", low=2)

@@ -29,10 +29,10 @@ from cfljax.lazy import jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.common import traffic
-from cfljax.methods.shared.control import ControlConfig, Controlled, controlled, counted, known, shares, unbroken
 from cfljax.registry import Entry
 from cfljax.registry.options import option
+from cfljax.round.common import traffic
+from cfljax.round.control import ControlConfig, Controlled, controlled, counted, known, shares, unbroken
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 PAPER = "Acar et al. 2021"

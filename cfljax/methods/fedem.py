@@ -36,12 +36,12 @@ import numpy as np
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.choice import need_clients
-from cfljax.methods.shared.common import first_models, traffic
-from cfljax.methods.shared.config import MethodConfig
-from cfljax.methods.shared.soft import Explained, explain, mixtures_of_all, train_all
 from cfljax.registry import Entry
 from cfljax.registry.options import option
+from cfljax.round.choice import need_clients
+from cfljax.round.common import first_models, traffic
+from cfljax.round.config import MethodConfig
+from cfljax.round.soft import Explained, explain, mixtures_of_all, train_all
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Marfoq et al. 2021"

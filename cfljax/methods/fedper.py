@@ -17,16 +17,16 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.local.solver import Solver
-from cfljax.methods import fedavg
-from cfljax.methods.shared.parts import make_in_parts
+from cfljax.methods.fedavg import FedAvg, fedavg
 from cfljax.registry import Entry
+from cfljax.round.parts import make_in_parts
 from cfljax.types import Method, Model
 
 PAPER = "Arivazhagan et al. 2019"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(fedavg.Config):
+class Config(FedAvg):
     """Options of FedPer."""
 
     parts = (("head", "client"),)

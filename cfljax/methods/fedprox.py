@@ -12,28 +12,23 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.local.solver import Solver
-from cfljax.methods import fedavg
-from cfljax.registry import Entry
+from cfljax.methods.fedavg import FedAvg
 from cfljax.registry.options import option
-from cfljax.types import LocalStep, Method, Model
+from cfljax.round.clusters import clustered
+from cfljax.types import Hyper, LocalStep
 
 PAPER = "Li et al. 2020"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(fedavg.Config):
-    """Options of FedProx."""
-
-    averaged = ("models",)
-    waits = ""
+class FedProx(FedAvg):
+    """FedProx: FedAvg with a proximal term in the local objective."""
 
     mu: float = option(1.0, "strength of the pull to the global model", low=0.0, traced=True)
 
+    def step(self, hyper: Hyper) -> LocalStep:
+        """SGD with a proximal term."""
+        return LocalStep.of(hyper)._replace(mu=hyper["mu"])
 
-def make(config: Config, model: Model, solver: Solver) -> Method:
-    """FedProx: FedAvg with a proximal term in the local objective."""
-    return fedavg.make(config, model, solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["mu"])))
 
-
-fedprox = Entry(Config, make)
+fedprox = clustered("fedprox", FedProx)

@@ -36,10 +36,10 @@ import numpy as np
 from cfljax.lazy import jax, jnp
 from cfljax.local.solver import Solver
 from cfljax.methods import fedem
-from cfljax.methods.shared.choice import need_clients
-from cfljax.methods.shared.common import traffic
-from cfljax.methods.shared.soft import explain, in_lists, mixtures_of_all, sample_labels, train_all
 from cfljax.registry import Entry
+from cfljax.round.choice import need_clients
+from cfljax.round.common import traffic
+from cfljax.round.soft import explain, in_lists, mixtures_of_all, sample_labels, train_all
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Guo et al. 2024"

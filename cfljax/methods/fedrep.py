@@ -19,11 +19,11 @@ import dataclasses
 
 from cfljax.errors import SpecError
 from cfljax.local.solver import Solver
-from cfljax.methods import fedavg
-from cfljax.methods.shared.config import MethodConfig, TrainOptions
-from cfljax.methods.shared.parts import make_in_parts
+from cfljax.methods.fedavg import FedAvg, fedavg
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
+from cfljax.round.config import MethodConfig, TrainOptions
+from cfljax.round.parts import make_in_parts
 from cfljax.types import Method, Model
 
 PAPER = "Collins et al. 2021"
@@ -53,7 +53,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     """FedRep: a global body, and a head for each client, trained in turns."""
     work, head = solver.work, config.head_epochs
     turns = solver.with_work(work._replace(epochs=(work.epochs or 0) + head, head=head))
-    return make_in_parts(fedavg.make, fedavg.Config(config.average), model, turns, config.parts)
+    return make_in_parts(fedavg.make, FedAvg(config.average), model, turns, config.parts)
 
 
 fedrep = Entry(Config, make)

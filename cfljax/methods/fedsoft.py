@@ -45,12 +45,12 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.choice import need_clients
-from cfljax.methods.shared.common import first_model, first_models, keep_own, traffic
-from cfljax.methods.shared.config import PersonalConfig, TrainOptions
-from cfljax.methods.shared.soft import mean_over_samples
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
+from cfljax.round.choice import need_clients
+from cfljax.round.common import first_model, first_models, keep_own, traffic
+from cfljax.round.config import PersonalConfig, TrainOptions
+from cfljax.round.soft import mean_over_samples
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic
 
 PAPER = "Ruan & Joe-Wong 2022"

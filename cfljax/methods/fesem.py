@@ -14,7 +14,7 @@ Readings:
   epoch from w_0. Option: `fesem_init = "own"`.
 - Weights of the mean. Paper: uniform. Here: uniform; FedGroup's program of Table 3 has them by samples. Option: `average =
   "samples"`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`).
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
 - Order of a round. Paper: clients join a centre, it becomes the mean of their last weights, they train from it. Here: they
   join, train from the centre, and it becomes the mean of their new weights, as in FedGroup's program. Option: none.
@@ -40,12 +40,12 @@ from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import CountedConfig, Number, allowed, extras_of, finder, setup_of, with_probe
-from cfljax.methods.shared.choice import join
-from cfljax.methods.shared.common import first_model, first_models, traffic, with_exchange
-from cfljax.methods.shared.config import PersonalConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
+from cfljax.round.auto import CountedConfig, Number, allowed, extras_of, finder, setup_of, with_probe
+from cfljax.round.choice import join
+from cfljax.round.common import first_model, first_models, traffic, with_exchange
+from cfljax.round.config import PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Traffic, Tree
 
 PAPER = "Xie et al. 2020"

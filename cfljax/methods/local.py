@@ -12,9 +12,9 @@ from cfljax.lazy import jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.common import Clusters, first_model, keep_own, traffic
-from cfljax.methods.shared.config import PersonalConfig
 from cfljax.registry import Entry
+from cfljax.round.common import Clusters, first_model, keep_own, traffic
+from cfljax.round.config import PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 
 

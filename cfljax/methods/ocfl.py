@@ -16,9 +16,9 @@ Readings:
   "isolate"`, `"drop"`.
 - Distance. Paper: OPTICS's default on the weights; cosine where it argues. Here: Euclidean. Option: `metric = "cosine"`.
 - Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: none unless asked; to a given
-  number, or to one found from the clients' updates of step 1 (`methods/shared/auto.py`). Option: `merge_to`,
+  number, or to one found from the clients' updates of step 1 (`round/auto.py`). Option: `merge_to`,
   `auto`, `most`.
-- Times. Paper: once. Here: once; or anew after some rounds (`methods/shared/anew.py`), where clusters have `max_clusters` places
+- Times. Paper: once. Here: once; or anew after some rounds (`round/anew.py`), where clusters have `max_clusters` places
   and more clusters than places are merged as in step 4. Option: `every`, `max_clusters`.
 - Start of the clusters. Paper: not said. Here: w_0. Option: none.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
@@ -36,39 +36,39 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cfljax import keys
 from cfljax.errors import SpecError
-from cfljax.federation import cohort as cohorts
 from cfljax.kernels import host
-from cfljax.lazy import jax, jnp
+from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.local.solver import Solver
-from cfljax.methods.shared.anew import every, with_anew
-from cfljax.methods.shared.auto import CountedConfig, Number, extras_of, number_of, setup_of, with_probe
-from cfljax.methods.shared.common import first_model, first_model_on_host, traffic, train_clusters
-from cfljax.methods.shared.host_clusters import places
-from cfljax.methods.shared.pretrain import (
-    all_updates,
-    late,
-    pretrainer,
-    ready,
-    settled,
-    solver_before,
-    with_pretraining,
-)
-from cfljax.methods.shared.similarity import compared_size, shortened, similarity
-from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
+from cfljax.round.anew import every
+from cfljax.round.ask import Ask
+from cfljax.round.auto import CountedConfig
+from cfljax.round.before import Before
+from cfljax.round.clustered import Clustered
+from cfljax.round.clusters import clustered
+from cfljax.round.host_clusters import places
+from cfljax.round.similarity import compared_size, shortened, similarity
+from cfljax.round.state import Begun, Done, State
+from cfljax.types import Array
 
 PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two others called OCFL)"
 
 
-@dataclasses.dataclass(frozen=True)
-class Config(CountedConfig):
-    """Options of OCFL."""
+class OpticsClusters(NamedTuple):
+    """HOST. What step 2 to 4 make of the weights of n clients."""
 
-    waits = "it draws the participants of each cluster itself"
+    labels: np.ndarray
+    """i32[n]; −1: dropped."""
+    extras: dict[str, np.ndarray]
+    """`ari`, `ari_optics`, `found` and `noise` of step 3."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OCFL(CountedConfig, Clustered):
+    """OCFL: clusters found once by OPTICS on the weights after one local epoch."""
+
+    joins_on_arrival = True
 
     pretrain_epochs: int = option(1, "local epochs before the clustering", low=1)
     min_samples: int = option(2, "OPTICS: neighbours of a core point", low=2)
@@ -86,111 +86,56 @@ class Config(CountedConfig):
 
     def check(self, where: str) -> None:
         """Combinations; raises SpecError."""
-        if self.every is None and self.max_clusters != Config.max_clusters:
+        if self.every is None and self.max_clusters != OCFL.max_clusters:
             raise SpecError(f"{where}.max_clusters = {self.max_clusters}: it has an effect only with `every`; leave it out")
 
-    def releases(self, rounds: int) -> tuple[int, int]:
-        """Noised sums: the draw inside clusters is taken for everybody."""
-        return 0, rounds
+    def per_client(self, clients: int, d: int) -> int:
+        """Its first update."""
+        return compared_size(d, self.similarity)
 
     @property
     def counts_clusters(self) -> bool:
         """Whether the number to merge to is found."""
         return self.merge_to == "auto"
 
-    def per_client(self, clients: int, d: int) -> int:
-        """Its first update."""
-        return compared_size(d, self.similarity)
+    @property
+    def leaves_out(self) -> bool:  # type: ignore[override]
+        """Whether noise points are in no cluster."""
+        return self.noise == "drop"
 
-
-class State(NamedTuple):
-    """The clusters, and how they were found."""
-
-    models: Array
-    """f32[K, d]; with `noise = "drop"` one more, the initial model."""
-    labels: Array
-    """i32[C]; −1: dropped, or not there yet."""
-    guess: Array
-    """i32[C] the cluster of clients that come late; −1: dropped."""
-    extras: dict[str, Array]
-    """`ari`, `ari_optics`, `found` and `noise` of step 3."""
-    number: Number | None = None
-    """The number of clusters to merge to, if it was found."""
-
-
-class OpticsClusters(NamedTuple):
-    """HOST. What step 2 to 4 make of the weights of n clients."""
-
-    labels: np.ndarray
-    """i32[n]; −1: dropped."""
-    extras: dict[str, np.ndarray]
-
-
-def make(config: Config, model: Model, solver: Solver) -> Method:
-    """OCFL: clusters found once by OPTICS on the weights after one local epoch."""
-    train_before, every = pretrainer(solver_before(solver, config.pretrain_epochs)), config.every
-
-    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
-        first, later = ready(federation, "ocfl"), late(federation)
-        start = first_model_on_host(key, model)
-        moves = all_updates(train_before(key, federation, hyper, start, np.concatenate([first, later])), config.similarity)
-        weights = shortened(start[None], config.similarity) + moves
-        n = len(first)
-        number = number_of(config, moves[:n])
-        found = cluster(weights[:n], np.asarray(federation.group)[first], config, None if number is None else int(number.clusters))
-        labels, guess = np.full((2, federation.clients), -1, np.int32)
-        labels[first] = found.labels
+    def begin(self, ask: Before) -> Begun:
+        """HOST. OPTICS of everybody's trained weights; who comes late joins the nearest cluster."""
+        first, later, start = ask.here(), ask.late(), ask.first_model()
+        ids, n = np.concatenate([first, later]), len(first)
+        moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
+        weights = shortened(start[None], self.similarity) + moves
+        number = ask.clusters(moves[:n], first) if self.counts_clusters else None
+        found = self.cluster(weights[:n], np.asarray(ask.federation.group)[first], number)
         known = np.concatenate([found.labels, np.full(len(later), -1)])
-        guess[first], guess[later] = found.labels, host.nearest_mean_cosine(weights, known, np.arange(n, len(known)))
-        rows = len(places(int(found.labels.max()) + 1)) if every is None else config.max_clusters
-        models = np.tile(start, (rows, 1))  # spare ones never meet a client
-        return {"models": models, "labels": labels, "guess": guess, "extras": found.extras} | setup_of(number)
+        nearest = host.nearest_mean_cosine(weights, known, np.arange(n, n + len(later)))
+        labels, guess = ask.of_all((first, found.labels)), ask.of_all((first, found.labels), (later, nearest))
+        rows = self.max_clusters if self.every is not None else len(places(int(found.labels.max()) + 1))
+        return Begun(np.tile(start, (rows + self.leaves_out, 1)), labels, guess, extras=found.extras)
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
-        models = setup["models"]
-        if config.noise == "drop":
-            models = jnp.concatenate([models, first_model(key, model)[None]])
-        return State(**setup | {"models": models})
+    def cluster(self, weights: np.ndarray, group: np.ndarray, number: int | None = None) -> OpticsClusters:
+        """HOST. Steps 2 to 4 on weights f32[n, d]; group i32[n] are the true groups, for the record. `number`: the one to merge to
+        that was found, in place of a given `merge_to`."""
+        raw = host.optics(weights, self.min_samples, self.xi, self.metric)
+        if (raw < 0).all():
+            warnings.warn("ocfl: OPTICS found no cluster; all clients are in one", stacklevel=2)
+        labels, alone = host.settle_noise(weights, raw, self.noise), host.settle_noise(weights, raw, "isolate")
+        found = {"ari": _rand_index(labels, group), "ari_optics": _rand_index(alone, group)}
+        found |= {"found": float(labels.max() + 1), "noise": float(np.sum(raw < 0))}
+        wanted = self.merge_to if isinstance(self.merge_to, int) else number
+        if self.every is not None:
+            wanted = min(wanted or self.max_clusters, self.max_clusters)
+        if wanted is not None:
+            labels = host.merge_to(weights, labels, wanted)
+        return OpticsClusters(labels, {name: np.array(value, np.float32) for name, value in found.items()})
 
-    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        labels = settled(state.labels, state.guess, federation, cohort.round)
-        clusters = state.models.shape[0] - (config.noise == "drop")
-        drawn = draw(key, federation, labels, clusters, config.clients_per_cluster, cohort.round, hyper)
-        sent = with_probe(with_pretraining(traffic(drawn), federation, cohort.round, every), state.number, cohort, every)
-        which = jnp.maximum(labels[drawn.ids], 0)
-        models, info = train_clusters(solver, key, federation, drawn, state.models, which, hyper, config.average, sent)
-        info = info._replace(diag={"participants": jnp.sum(drawn.mask, dtype=jnp.int32)})
-        return state._replace(models=models, labels=labels), info
-
-    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
-        best = jnp.where(state.labels >= 0, state.labels, state.guess)
-        return jnp.where(best >= 0, best, state.models.shape[0] - 1 if config.noise == "drop" else 0)
-
-    def models(state: State) -> tuple[Array, Array]:
-        return state.models, state.labels
-
-    extras = lambda state: state.extras | extras_of(state.number)  # noqa: E731
-    method = Method(init, round, models, setup, score=score, extras=extras)
-    return with_anew(every, method)
-
-
-def cluster(weights: np.ndarray, group: np.ndarray, config: Config, number: int | None = None) -> OpticsClusters:
-    """HOST. Steps 2 to 4 on weights f32[n, d]; group i32[n] are the true groups, for the record. `number`: the one to merge to that
-    was found, in place of a given `merge_to`."""
-    raw = host.optics(weights, config.min_samples, config.xi, config.metric)
-    if (raw < 0).all():
-        warnings.warn("ocfl: OPTICS found no cluster; all clients are in one", stacklevel=2)
-    labels = host.settle_noise(weights, raw, config.noise)
-    alone = host.settle_noise(weights, raw, "isolate")
-    found = {"ari": _rand_index(labels, group), "ari_optics": _rand_index(alone, group)}
-    found |= {"found": float(labels.max() + 1), "noise": float(np.sum(raw < 0))}
-    extras = {name: np.array(value, np.float32) for name, value in found.items()}
-    wanted = config.merge_to if isinstance(config.merge_to, int) else number
-    if config.every is not None:
-        wanted = min(wanted or config.max_clusters, config.max_clusters)
-    if wanted is not None:
-        labels = host.merge_to(weights, labels, wanted)
-    return OpticsClusters(labels, extras)
+    def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
+        """How many take part."""
+        return {"participants": jnp.sum(ask.cohort.mask, dtype=jnp.int32)}
 
 
 def _rand_index(labels: np.ndarray, group: np.ndarray) -> float:
@@ -200,17 +145,4 @@ def _rand_index(labels: np.ndarray, group: np.ndarray) -> float:
     return adjusted_rand_score(group[known], labels[known]) if known.any() else np.nan
 
 
-def draw(key: Array, federation: Federation, labels: Array, clusters: int, most: int, round: Array, hyper: Hyper) -> Cohort:
-    """Up to `most` clients of each cluster, uniformly without replacement, by the scores that draw everybody's cohorts: with one
-    cluster this is the draw of FedAvg."""
-    able = cohorts.present(federation, round) & (labels >= 0)
-    luck = keys.scores(key, "cohort", federation.uid) >> 1
-    numbers = jnp.arange(federation.clients, dtype=jnp.int32)
-    belongs, _, who = jax.lax.sort((jnp.where(able, labels, clusters), ~luck, numbers), num_keys=2, is_stable=True)
-    rank = numbers - jnp.searchsorted(belongs, belongs, side="left")
-    chosen = (rank < most) & (belongs < clusters)
-    front = jnp.argsort(~chosen, stable=True)[: min(federation.clients, clusters * most)]
-    return cohorts.gather(key, federation, who[front], chosen[front], round, hyper)
-
-
-ocfl = Entry(Config, make)
+ocfl = clustered("ocfl", OCFL)

@@ -9,7 +9,7 @@ Readings:
 - Start of the clusters. Paper: not said. Here: w_0 again. Option: none.
 - Training inside clusters. Paper: a Byzantine-robust mean. Here: the mean; `train.robust` of the run has medians and trimmed means.
   Option: `average` for the weights.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`).
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
 - K-means. Paper: any algorithm, or a trimmed one. Here: K-means++ with 10 restarts and at most 300 iterations. Option: none.
 
@@ -21,35 +21,32 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple
 
 import numpy as np
 
-from cfljax import keys
 from cfljax.devices.quick import quick_jit
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import CountedConfig, Number, count, extras_of, number_of, setup_of, with_probe
-from cfljax.methods.shared.common import first_model_on_host, traffic, train_clusters
-from cfljax.methods.shared.pretrain import all_updates, late, pretrainer, ready, settled, solver_before, with_pretraining
-from cfljax.methods.shared.similarity import compared_size, similarity
-from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
+from cfljax.round.auto import CountedConfig
+from cfljax.round.before import Before
+from cfljax.round.clustered import Clustered
+from cfljax.round.clusters import clustered
+from cfljax.round.similarity import compared_size, similarity
+from cfljax.round.state import Begun
+from cfljax.types import Array
 
 PAPER = "Ghosh et al. 2019"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(CountedConfig):
-    """Options of one-shot K-means."""
+class OneShot(CountedConfig, Clustered):
+    """One-shot K-means: clusters found once by K-means on locally trained weights."""
 
-    averaged = ("models",)
-    waits = ""
+    joins_on_arrival = True
 
     clusters: int | str = option(3, 'number of clusters, or "auto": found before the first round', low=1, choices=("auto",))
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
@@ -60,55 +57,15 @@ class Config(CountedConfig):
         """Its first update."""
         return compared_size(d, self.similarity)
 
-
-class State(NamedTuple):
-    """The clusters, and who will join which."""
-
-    models: Array
-    """f32[K, d]."""
-    labels: Array
-    """i32[C] the cluster of each client; −1: it has not arrived yet."""
-    guess: Array
-    """i32[C] the cluster of each client, also of those that have not arrived yet."""
-    number: Number | None = None
-    """The number of clusters, if it was found."""
-
-
-def make(config: Config, model: Model, solver: Solver) -> Method:
-    """One-shot K-means: clusters found once by K-means on locally trained weights."""
-    train_before = pretrainer(solver_before(solver, config.pretrain_epochs))
-
-    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
-        wanted = 1 if config.clusters == "auto" else config.models_kept
-        first, later = ready(federation, "one_shot", wanted), late(federation)
-        ids, start = np.concatenate([first, later]), first_model_on_host(key, model)
-        moves = all_updates(train_before(key, federation, hyper, start, ids), config.similarity)
-        there, uid = np.arange(len(ids)) < len(first), np.asarray(federation.uid)[ids]
-        number = number_of(config, moves[there])
-        k = int(count(number, config.models_kept))
-        found = np.asarray(_find(keys.fold(key, "one_shot"), moves, there, uid, k))
-        labels, guess = np.full((2, federation.clients), -1, np.int32)
-        labels[first], guess[ids] = found[: len(first)], found
-        models = np.tile(start, (config.models_kept, 1))
-        return {"models": models, "labels": labels, "guess": guess} | setup_of(number)
-
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
-        return State(**setup)
-
-    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        labels = settled(state.labels, state.guess, federation, cohort.round)
-        sent = with_probe(with_pretraining(traffic(cohort), federation, cohort.round), state.number, cohort)
-        which = jnp.maximum(labels[cohort.ids], 0)
-        models, info = train_clusters(solver, key, federation, cohort, state.models, which, hyper, config.average, sent)
-        return state._replace(models=models, labels=labels), info
-
-    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
-        return jnp.where(state.labels >= 0, state.labels, state.guess)
-
-    def models(state: State) -> tuple[Array, Array]:
-        return state.models, state.labels
-
-    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
+    def begin(self, ask: Before) -> Begun:
+        """HOST. K-means of everybody's trained weights; only clients that are there from the start decide where the centres are."""
+        first, start = ask.here(), ask.first_model()
+        ids = np.concatenate([first, ask.late()])
+        moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
+        there = np.arange(len(ids)) < len(first)
+        found = np.asarray(_find(ask.fold("one_shot"), moves, there, ask.uid[ids], ask.clusters(moves[there], first)))
+        labels, guess = ask.of_all((first, found[there])), ask.of_all((ids, found))
+        return Begun(np.tile(start, (self.models_kept, 1)), labels, guess)
 
 
 @functools.partial(quick_jit, static=(4,))
@@ -120,4 +77,4 @@ def _find(key: Array, moves: Array, there: Array, uid: Array, clusters: int) -> 
     return jnp.where(found.labels >= 0, found.labels, nearest(moves, found.centres, used))
 
 
-one_shot = Entry(Config, make)
+one_shot = clustered("one_shot", OneShot)

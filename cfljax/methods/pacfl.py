@@ -42,12 +42,12 @@ from cfljax.kernels import host
 from cfljax.lazy import jax, jnp
 from cfljax.local.meter import count_beside
 from cfljax.local.solver import Solver
-from cfljax.methods import fedavg
-from cfljax.methods.shared.common import first_model
-from cfljax.methods.shared.host_clusters import HostClusters, join_by_loss, places, round_inside
-from cfljax.methods.shared.pretrain import newcomers, ready
 from cfljax.registry import Entry
 from cfljax.registry.options import option
+from cfljax.round.common import first_model
+from cfljax.round.config import AverageConfig
+from cfljax.round.host_clusters import HostClusters, join_by_loss, places, round_inside
+from cfljax.round.pretrain import newcomers, ready
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Vahidian et al. 2023"
@@ -60,7 +60,7 @@ HOW = ("smallest", "sum", "trace", "vectors")
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(fedavg.Config):
+class Config(AverageConfig):
     """Options of PACFL."""
 
     served = "found.models"

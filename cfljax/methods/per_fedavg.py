@@ -31,10 +31,10 @@ from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.solver import Solver
 from cfljax.local.train import Position, start_of, stepper
-from cfljax.methods.shared.common import first_model, traffic, train_clusters
-from cfljax.methods.shared.config import PersonalConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
+from cfljax.round.common import first_model, traffic, train_clusters
+from cfljax.round.config import PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model
 
 PAPER = "Fallah et al. 2020"

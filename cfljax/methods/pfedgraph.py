@@ -26,9 +26,9 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.simplex import project_simplex
 from cfljax.lazy import jax, jnp
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.others import MixtureConfig, State, mixed_by, mixture_method, shares
 from cfljax.registry import Entry
 from cfljax.registry.options import option
+from cfljax.round.others import MixtureConfig, State, mixed_by, mixture_method, shares
 from cfljax.types import Array, Cohort, Hyper, Method, Model
 
 PAPER = "Ye et al. 2023"

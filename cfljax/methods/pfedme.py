@@ -27,11 +27,11 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.reports import mean_over
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.common import first_model
-from cfljax.methods.shared.config import PersonalConfig, TrainOptions
-from cfljax.methods.shared.personal import AtHome, also_global, at_home, train_at_home
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
+from cfljax.round.common import first_model
+from cfljax.round.config import PersonalConfig, TrainOptions
+from cfljax.round.personal import AtHome, also_global, at_home, train_at_home
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 PAPER = "Dinh et al. 2020"

@@ -34,11 +34,11 @@ from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.solver import Solver
 from cfljax.local.train import Position, start_of, stepper
-from cfljax.methods.shared.common import traffic
-from cfljax.methods.shared.config import TrainOptions
-from cfljax.methods.shared.control import ControlConfig, Controlled, controlled, counted, known, shares, unbroken
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
+from cfljax.round.common import traffic
+from cfljax.round.config import TrainOptions
+from cfljax.round.control import ControlConfig, Controlled, controlled, counted, known, shares, unbroken
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Tree
 
 PAPER = "Karimireddy et al. 2020"

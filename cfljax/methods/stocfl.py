@@ -37,19 +37,19 @@ from cfljax.local.averages import averages, with_lengths
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
-from cfljax.methods import fedavg
-from cfljax.methods.shared.common import first_model, traffic, with_exchange
-from cfljax.methods.shared.pretrain import in_chunks, pretrain, solver_before
-from cfljax.methods.shared.similarity import brief, compared_size, similarity, train_and_compare
 from cfljax.registry import Entry
 from cfljax.registry.options import option
+from cfljax.round.common import first_model, traffic, with_exchange
+from cfljax.round.config import AverageConfig
+from cfljax.round.pretrain import in_chunks, pretrain, solver_before
+from cfljax.round.similarity import brief, compared_size, similarity, train_and_compare
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model
 
 PAPER = "Zeng et al. 2023"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(fedavg.Config):
+class Config(AverageConfig):
     """Options of StoCFL."""
 
     max_clusters: int = option(16, "the most clusters; who finds no room joins the most similar one", low=1)

@@ -59,7 +59,7 @@ def test_the_schedule_is_the_one_that_the_engine_draws(shared):
 def test_first_models_are_those_of_the_run_and_names_lead_back(shared):
     from benchmarks.shared import flat_models
     from cfljax.keys import root
-    from cfljax.methods.shared.common import first_model
+    from cfljax.round.common import first_model
 
     model = assemble.assemble(run_of(TOY, ROUNDS, None), 1, this_machine()).model
     named = {name[5:]: value for name, value in shared.items() if name.startswith("init/")}

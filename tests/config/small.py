@@ -9,10 +9,10 @@ from cfljax.data import SOURCES
 from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
-from cfljax.methods.shared.config import MethodConfig
 from cfljax.models import MODELS
 from cfljax.registry import Entry
 from cfljax.registry.options import NoOptions, option
+from cfljax.round.config import MethodConfig
 
 
 @dataclasses.dataclass(frozen=True)

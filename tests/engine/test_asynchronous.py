@@ -14,7 +14,7 @@ from cfljax.errors import SpecError
 from cfljax.federation.devices import devices_of
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
-from cfljax.methods.shared.common import first_models
+from cfljax.round.common import first_models
 from tests import play, toy
 from tests.often import every, rarely
 from tests.padding import pad

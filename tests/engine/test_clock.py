@@ -14,7 +14,7 @@ from cfljax.errors import SpecError
 from cfljax.federation import cohort
 from cfljax.federation.devices import devices_of
 from cfljax.local.meter import metering
-from cfljax.methods.shared.common import traffic
+from cfljax.round.common import traffic
 from cfljax.types import Traffic
 from tests import play, toy
 from tests.often import every, rarely

@@ -21,8 +21,8 @@ from cfljax.experiment.batching import batches
 from cfljax.launch.batch import run_batch
 from cfljax.local.send import Sending, as_trained_on, attackers
 from cfljax.methods import METHODS
-from cfljax.methods.shared.common import first_model
 from cfljax.report.tables import comparison
+from cfljax.round.common import first_model
 from cfljax.types import Drift
 from tests.often import every, rarely
 from tests.reference import plain

@@ -10,7 +10,7 @@ import pytest
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
-from cfljax.methods.shared.anew import clustered, handed_on
+from cfljax.round.anew import clustered, handed_on
 from tests import play, toy
 from tests.often import every
 

@@ -12,7 +12,7 @@ from cfljax import keys
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
-from cfljax.methods.shared import auto
+from cfljax.round import auto
 from tests import play, toy
 from tests.methods import test_contract as contract
 from tests.often import every, rarely

@@ -18,8 +18,8 @@ from cfljax.experiment import batching, privacy
 from cfljax.experiment.privacy import Crowd, Draw
 from cfljax.kernels.choose import bounded, private_choice
 from cfljax.methods import METHODS
-from cfljax.methods.shared.choice import chosen
 from cfljax.registry.options import traced
+from cfljax.round.choice import chosen
 from cfljax.types import Cohort
 from tests import play, toy
 from tests.often import rarely

@@ -12,8 +12,8 @@ from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.methods import METHODS, cfl_sattler, pacfl
 from cfljax.methods import fl_hc as fl_hc_module
-from cfljax.methods.shared import host_clusters
-from cfljax.methods.shared.common import traffic
+from cfljax.round import host_clusters
+from cfljax.round.common import traffic
 from cfljax.types import Cohort
 from tests import play, toy
 from tests.reference import host_clusters as reference

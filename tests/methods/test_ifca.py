@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cfljax.errors import SpecError
-from cfljax.methods.shared.choice import losses_of, shares_of_all
+from cfljax.round.choice import losses_of, shares_of_all
 from cfljax.types import Cohort
 from tests import play, toy
 from tests.reference import plain

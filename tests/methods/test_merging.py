@@ -11,9 +11,9 @@ from cfljax import keys
 from cfljax.methods import METHODS
 from cfljax.methods.feddrift import Look, begun, unions
 from cfljax.methods.feddrift import State as Drift
-from cfljax.methods.shared.host_clusters import HostClusters
 from cfljax.methods.stocfl import State, placed
 from cfljax.registry.options import traced
+from cfljax.round.host_clusters import HostClusters
 from cfljax.types import Cohort
 from tests import play, toy
 from tests.often import rarely

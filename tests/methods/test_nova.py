@@ -8,7 +8,7 @@ from cfljax import keys
 from cfljax.kernels.mix import normalised, weights_by
 from cfljax.local.averages import lengths
 from cfljax.methods import METHODS
-from cfljax.methods.shared.common import first_models
+from cfljax.round.common import first_models
 from cfljax.types import LocalStep
 from tests import play, toy
 from tests.often import every, rarely

@@ -12,9 +12,9 @@ from cfljax.config import Train
 from cfljax.errors import SpecError
 from cfljax.local.parts import head_of, parts_of
 from cfljax.methods import METHODS
-from cfljax.methods.shared.common import first_models
-from cfljax.methods.shared.parts import make_in_parts
 from cfljax.registry.options import static, traced
+from cfljax.round.common import first_models
+from cfljax.round.parts import make_in_parts
 from tests import play, toy
 from tests.often import every, rarely
 from tests.reference import parts, plain

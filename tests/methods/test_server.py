@@ -15,10 +15,10 @@ from cfljax.experiment import batching
 from cfljax.experiment.assemble import assemble
 from cfljax.local.parts import parts_of
 from cfljax.methods import METHODS
-from cfljax.methods.shared.common import Clusters, first_models
-from cfljax.methods.shared.parts import make_in_parts
-from cfljax.methods.shared.server import ServerOptimiser, with_server
 from cfljax.registry.options import static, traced
+from cfljax.round.common import Clusters, first_models
+from cfljax.round.parts import make_in_parts
+from cfljax.round.server import ServerOptimiser, with_server
 from cfljax.types import Method
 from tests import play, toy
 from tests.often import every, rarely

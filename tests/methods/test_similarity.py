@@ -9,8 +9,8 @@ from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.sketch import SIZE
 from cfljax.methods import METHODS, ccs_rfedavg
-from cfljax.methods.shared import pretrain
 from cfljax.registry.options import traced
+from cfljax.round import pretrain
 from tests import play, toy
 from tests.often import rarely
 

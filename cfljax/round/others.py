@@ -10,9 +10,9 @@ from cfljax.kernels.mix import usable, weighted_sum
 from cfljax.lazy import jnp
 from cfljax.local.reports import report
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.common import first_model, keep_own, traffic
-from cfljax.methods.shared.config import PersonalConfig, TrainOptions
 from cfljax.registry.options import Value
+from cfljax.round.common import first_model, keep_own, traffic
+from cfljax.round.config import PersonalConfig, TrainOptions
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model
 
 

@@ -7,28 +7,15 @@ import functools
 
 import numpy as np
 
-from cfljax import keys
 from cfljax.devices.quick import quick_jit
 from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix, madc
 from cfljax.kernels.kmeans import kmeans
-from cfljax.kernels.mix import Rule
 from cfljax.kernels.spectral import edc_between, edc_embedding
 from cfljax.lazy import jax, jnp
-from cfljax.methods.shared.pretrain import Parts, means, ready
-from cfljax.types import Array, Federation
+from cfljax.types import Array
 
 COLD_STARTS = ("edc", "madc", "rcc")
-
-
-def founders(key: Array, federation: Federation, clusters: int, alpha: int, cold_start: str, least: int) -> np.ndarray:
-    """HOST. i32[n]: positions of the random clients that pre-train for the cold start. With m groups these are alpha · m clients,
-    or all that can train in round 0 if they are fewer; with `cold_start` "rcc" m clients. Raises SpecError if fewer than
-    `least` can."""
-    ids = ready(federation, "fedgroup", least)
-    wanted = clusters if cold_start == "rcc" else alpha * clusters
-    drawn = np.asarray(keys.scores(key, "cold_start", federation.uid))[ids]
-    return ids[np.argsort(drawn, kind="stable")[:wanted]]
 
 
 def first_groups(
@@ -63,10 +50,3 @@ def _look(key: Array, delta: Array, uid: Array, groups: int, cold_start: str, sn
     if snapshots:
         seen["edc"] = edc_between(points)  # eq. 8
     return seen
-
-
-def directions(parts: Parts, found: np.ndarray, groups: int, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
-    """HOST. (f32[K, d] the mean update of each group's members, not weighted by samples; bool[K] which groups have members)."""
-    active = np.isin(np.arange(groups), found)
-    active[0] |= not active.any()  # if no update is finite, all clients join group 0
-    return means(parts, found, groups, rule), active

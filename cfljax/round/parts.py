@@ -27,7 +27,7 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.flight import Arriving, arriving
 from cfljax.local.parts import ModelParts, parts_of
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.config import MakeMethod, MethodConfig
+from cfljax.round.config import MakeMethod, MethodConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 

@@ -11,7 +11,7 @@ from cfljax.local.averages import averages
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.common import keep_own, traffic
+from cfljax.round.common import keep_own, traffic
 from cfljax.types import Array, Cohort, Federation, Hyper, Info
 
 

@@ -11,7 +11,7 @@ from cfljax.federation.cohort import present
 from cfljax.kernels.choose import least_loss
 from cfljax.lazy import jnp
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.common import traffic, train_clusters
+from cfljax.round.common import traffic, train_clusters
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Traffic
 
 ROUND_UP = 8

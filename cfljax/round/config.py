@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from cfljax.registry.options import Value
+from cfljax.registry.options import Value, option
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.local.solver import Solver
@@ -116,7 +116,7 @@ class MethodConfig:
 
     @property
     def counts_clusters(self) -> bool:
-        """Whether the number of clusters is found before the first round (`methods/shared/auto.py`)."""
+        """Whether the number of clusters is found before the first round (`round/auto.py`)."""
         return self.clusters == "auto"
 
     @property
@@ -139,6 +139,13 @@ class MethodConfig:
         """The numbers of noised sums that a run of `rounds` rounds publishes, for the accounting of `train.privacy`: (sums over the
         participants of a round, sums over all clients)."""
         return rounds, 0
+
+
+@dataclasses.dataclass(frozen=True)
+class AverageConfig(MethodConfig):
+    """With the weights of the participants as an option."""
+
+    average: str = option("samples", "weights of the participants", choices=("samples", "uniform", "nova"))
 
 
 class PersonalConfig(MethodConfig):

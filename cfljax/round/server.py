@@ -9,7 +9,7 @@ Readings:
 - A cluster that nobody has moved. Paper: one model. Here: one that the round left as it was to the bit keeps its model and its
   state.
 - FedAdam, FedYogi, FedAdagrad. Paper: no bias correction, b2 = 0.99, v begins at τ², steps m / (√v + τ) with τ = 1e-3. Here: the
-  same, in `methods/shared/fedopt.py`. Option: `name = "fedadam"`, and so on; optax's `adam`, `yogi` and `adagrad` differ.
+  same, in `round/fedopt.py`. Option: `name = "fedadam"`, and so on; optax's `adam`, `yogi` and `adagrad` differ.
 - Parts (`train.parts`). Paper: whole models. Here: what everybody shares is moved by one optimiser of its own, what a cluster
   shares by the cluster's, and what stays with a client is left alone.
 
@@ -26,8 +26,8 @@ import numpy as np
 
 from cfljax.lazy import jax, jnp, optax
 from cfljax.local.parts import ALL, CLIENT, CLUSTER, FROZEN, ModelParts
-from cfljax.methods.shared.fedopt import maker
-from cfljax.methods.shared.parts import Shared
+from cfljax.round.fedopt import maker
+from cfljax.round.parts import Shared
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 Leaves = list[Array]

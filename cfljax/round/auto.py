@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -18,27 +18,17 @@ from cfljax import keys
 from cfljax.kernels.number import CRITERIA, choose_number
 from cfljax.lazy import jnp
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.anew import clustered
-from cfljax.methods.shared.choice import need_clients
-from cfljax.methods.shared.common import first_model_on_host, with_exchange
-from cfljax.methods.shared.config import MethodConfig
-from cfljax.methods.shared.pretrain import all_updates, pretrainer, ready, solver_before
 from cfljax.registry.options import option
+from cfljax.round.anew import clustered
+from cfljax.round.choice import need_clients
+from cfljax.round.common import first_model_on_host, with_exchange
+from cfljax.round.config import MethodConfig
+from cfljax.round.pretrain import all_updates, pretrainer, ready, solver_before
+from cfljax.round.state import Number
 from cfljax.types import Array, Cohort, Federation, Hyper, Model, Traffic, Tree, on_host
 
 PROBED = 256
 """The most clients whose updates are compared."""
-
-
-class Number(NamedTuple):
-    """The number of clusters that was found."""
-
-    clusters: Array
-    """i32[]."""
-    curve: Array
-    """f32[2 · most]: the criterion of 1, 2, … clusters; NaN where there are too few clients for it."""
-    probed: Array
-    """i32[]: clients that have trained for it alone."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,9 +17,9 @@ from cfljax.kernels.robust import robust_sum
 from cfljax.lazy import jax, jnp
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.anew import clustered
-from cfljax.methods.shared.common import with_exchange
-from cfljax.methods.shared.similarity import shortened
+from cfljax.round.anew import clustered
+from cfljax.round.common import with_exchange
+from cfljax.round.similarity import shortened
 from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
 from cfljax.types.federation import NEVER
 

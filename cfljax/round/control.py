@@ -15,9 +15,9 @@ from cfljax.kernels.mix import Mixed, usable, weights_by
 from cfljax.lazy import jnp
 from cfljax.local.send import attackers
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.common import first_model, need_groups
-from cfljax.methods.shared.config import PersonalConfig
 from cfljax.registry.options import option
+from cfljax.round.common import first_model, need_groups
+from cfljax.round.config import PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Method, Model
 from cfljax.types.method import Round
 

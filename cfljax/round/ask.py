@@ -1,0 +1,128 @@
+"""What participants can be asked for. All of it passes here, so that it is counted, bounded and timed, whatever the method is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cfljax.kernels.choose import bounded, least_loss, private_choice
+from cfljax.lazy import jax, jnp
+from cfljax.local.solver import Solver
+from cfljax.round.choice import among, first_batches, is_private
+from cfljax.round.pretrain import in_chunks, pretrain, solver_before
+from cfljax.types import Array, Cohort, Federation, Hyper, Jobs
+
+
+class Ask:
+    """What a round may ask of its participants, or an evaluation of clients.
+
+    The models of `losses` and `gradients` are sent to each participant, which computes on its own training data. A participant that
+    is not in `cohort.mask` costs nothing, and what it would answer means nothing.
+    """
+
+    whole: Ask | None = None
+    """The ask of all participants, where this one is of some of them."""
+
+    def __init__(
+        self,
+        solver: Solver,
+        key: Array,
+        federation: Federation,
+        cohort: Cohort,
+        hyper: Hyper,
+        active: Array | None = None,
+        in_round: bool = True,
+    ):
+        self.solver, self.key, self.federation, self.cohort, self.hyper = solver, key, federation, cohort, hyper
+        self.in_round = in_round
+        """Whether participants of a round are asked; False: clients are scored, and nothing is sent."""
+        self.active = active
+        """bool[K]: which models are in use; None: all."""
+        self.more = jnp.zeros_like(cohort.ids)
+        """i32[S]: the vectors that each participant was sent beyond the one that it trains."""
+
+    @property
+    def private(self) -> bool:
+        """Whether what participants choose by must be bounded (`train.privacy.choice`)."""
+        return self.in_round and is_private(self.hyper)
+
+    def bound(self, losses: Array) -> Array:
+        """The losses, within the bounds that a private choice needs, if it is private."""
+        return bounded(losses, self.hyper["privacy.choice.clip"]) if self.private else losses
+
+    def of(self, who: Array) -> Ask:
+        """The same of those participants alone where `who` bool[S]. What they are sent is counted here."""
+        cohort = self.cohort._replace(mask=self.cohort.mask & who)
+        some = Ask(self.solver, self.key, self.federation, cohort, self.hyper, self.active, self.in_round)
+        some.whole = self
+        return some
+
+    def least(self, costs: Array, width: Callable[[Hyper], Array | float] | None = None) -> Array:
+        """i32[S]: the cluster in use with the least of the costs f32[K, S]; with `train.privacy.choice` one that the exponential
+        mechanism draws by them. `width(hyper)`: how far apart two costs can be."""
+        costs = among(self.active, costs)
+        if width is None or not self.private:
+            return least_loss(costs)
+        uid = jnp.asarray(self.federation.uid)[self.cohort.ids]
+        return private_choice(self.key, costs, uid, self.hyper["privacy.choice.epsilon"], width(self.hyper))
+
+    def losses(self, models: Array, batch: int | None = None) -> Array:
+        """f32[K, S]: the mean loss of each model on each participant's samples. `batch`: on the first mini-batch of this size with
+        which local training begins; None: on all."""
+        self.models_of_all(models)
+        seen = first_batches(self.key, self.federation, self.cohort, batch, self.solver.sequential)
+        return self.bound(self.solver.losses(seen, models, self.cohort.ids, self.cohort.mask))
+
+    def pretrained(
+        self, start: Array, then: Callable[[Array], Array], epochs: int | None = None, steps: int | None = None
+    ) -> Array:
+        """i32[S]: `then(updates f32[n, d]) -> i32[n]` of participants that train from `start` f32[d] before the round, for so long.
+        They are billed as all who join late are (`newcomers_train`)."""
+        solver = solver_before(self.solver, epochs, steps)
+
+        def some(ids: Array, mask: Array) -> Array:
+            return then(pretrain(solver, self.key, self.federation, self.hyper, start, ids, mask))
+
+        cohort = self.cohort
+        return some(cohort.ids, cohort.mask) if self.in_round else in_chunks(some, cohort.mask)
+
+    def batch_gradient(self, model: Array, batch: int, summed: bool, clients: Array, mask: Array) -> tuple[Array, Array]:
+        """(f32[n, d], f32[n]): the gradient at a model f32[d], and the mean loss, on the first mini-batch of `batch` samples, of
+        some of the participants i32[n]; `summed`: of the sum over the mini-batch."""
+        jobs = Jobs(clients, mask, jnp.ones(clients.shape), model[None], jnp.zeros_like(clients))
+        gradient, loss = self.solver.batch_gradient(self.key, self.federation, jobs, batch, summed)
+        if summed:
+            loss *= jnp.minimum(jnp.asarray(self.federation.train.count)[clients], batch).astype(jnp.float32)
+        return gradient, loss
+
+    def models_of_all(self, models: Array) -> None:
+        """Count that each participant is sent all models in use."""
+        self.send((models.shape[0] if self.active is None else jnp.sum(self.active, dtype=jnp.int32)) - 1)
+
+    def send(self, vectors: int | Array, who: Array | bool = True) -> None:
+        """Count `vectors` that are sent to each participant where `who` bool[S], beyond the model that it trains."""
+        sent = jnp.where(self.cohort.mask & who, vectors, 0)
+        whole = self.whole or self
+        whole.more = whole.more + sent
+
+    def broadcast(self, vectors: int | Array) -> None:
+        """Count `vectors` that everybody gets after each round, so that only those who missed the last round are sent them now."""
+        cohort, devices = self.cohort, self.federation.devices
+        drawn = cohort.ids.shape[0] < jnp.sum(self.federation.real)
+        comes = (self.federation.arrive[cohort.ids] == cohort.round) & (cohort.round > 0)
+        away = devices is not None and devices.there is not None
+        self.send(vectors, comes | drawn | ("dropout" in self.hyper) | ("clock.deadline_s" in self.hyper) | away)
+
+    def by_blocks(self, one: Callable[[Array, Array], Array], most: int) -> Array:
+        """`one(clients i32[n], mask bool[n]) -> f32[K, n]` over blocks of at most `most` participants; a block in which nobody is
+        there costs nothing. Returns f32[K, S]."""
+        clients, mask = self.cohort.ids, self.cohort.mask
+        size = -(-clients.shape[0] // -(-clients.shape[0] // most))
+        padding = -clients.shape[0] % size
+        parts = (jnp.pad(clients, (0, padding)).reshape(-1, size), jnp.pad(mask, (0, padding)).reshape(-1, size))
+        form = jax.eval_shape(one, *jax.tree.map(lambda a: a[0], parts))
+
+        def some(part: tuple[Array, Array]) -> Array:
+            return jax.lax.cond(jnp.any(part[1]), one, lambda *_: jnp.zeros(form.shape, form.dtype), *part)
+
+        found = jax.lax.map(some, parts)
+        return jnp.moveaxis(found, 0, 1).reshape(form.shape[0], -1)[:, : clients.shape[0]]

@@ -1,0 +1,108 @@
+"""HOST. What a method may ask of clients before the first round (and between rounds): training from one model, whose updates it
+compares. What is asked is counted: the round that follows bills it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from cfljax import keys
+from cfljax.local.solver import Solver
+from cfljax.round import auto
+from cfljax.round.common import first_model_on_host
+from cfljax.round.pretrain import Pretrainer, late, means, newcomers, pretrainer, ready, solver_before
+from cfljax.round.similarity import shortened
+from cfljax.round.state import Number
+from cfljax.types import Array, Federation, Hyper, Model
+
+Trainers = Callable[[int | None, int | None], Pretrainer]
+"""(epochs, steps) -> what trains clients for so long; (None, None): as long as in a round."""
+Part = tuple[np.ndarray, np.ndarray]
+"""(i32[m] clients, f32[m, d] their updates)."""
+
+
+def trainers(solver: Solver) -> Trainers:
+    """The functions that train clients before a round, each of which is compiled once."""
+
+    @functools.cache
+    def trainer(epochs: int | None, steps: int | None) -> Pretrainer:
+        return pretrainer(solver if epochs is None and steps is None else solver_before(solver, epochs, steps))
+
+    return trainer
+
+
+class Before:
+    """What a method may ask before the first round."""
+
+    def __init__(
+        self, name: str, config: auto.CountedConfig, model: Model, solver: Solver, train: Trainers, key: Array, federation: Federation, hyper: Hyper
+    ):  # fmt: skip
+        self.name, self.config, self.model, self.solver, self._train = name, config, model, solver, train
+        self.key, self.federation, self.hyper = key, federation, hyper
+        self.uid = np.asarray(federation.uid)
+        self.number: Number | None = None
+        self.asked = np.zeros(federation.clients, bool)
+        """bool[C]: who has trained."""
+
+    def first_model(self) -> np.ndarray:
+        """f32[d]: w_0, that of all methods that begin with one model."""
+        return first_model_on_host(self.key, self.model)
+
+    def here(self) -> np.ndarray:
+        """i32[n]: the clients that can train in round 0, by identity. SpecError if they are fewer than the clusters."""
+        clusters = getattr(self.config, "clusters", 1)
+        return ready(self.federation, self.name, clusters if isinstance(clusters, int) else 1)
+
+    def late(self) -> np.ndarray:
+        """i32[n]: the clients that come later, newcomers included."""
+        return late(self.federation)
+
+    def newcomers(self) -> np.ndarray:
+        """i32[n]: the clients that take part in no round."""
+        return newcomers(self.federation)
+
+    def drawn(self, number: int, purpose: str) -> np.ndarray:
+        """i32[n]: random ones of those that are `here`, at most `number`."""
+        ids = self.here()
+        luck = np.asarray(keys.scores(self.key, purpose, self.federation.uid))[ids]
+        return ids[np.argsort(luck, kind="stable")[:number]]
+
+    def updates_in_parts(
+        self, start: np.ndarray, ids: np.ndarray, epochs: int | None = None, steps: int | None = None
+    ) -> Iterator[Part]:
+        """The updates of these clients, a few at a time, after so much training from `start`; without an amount, that of a round."""
+        self.asked[ids] = True
+        yield from self._train(epochs, steps)(self.key, self.federation, self.hyper, start, ids)
+
+    def updates(
+        self, start: np.ndarray, ids: np.ndarray, epochs: int | None = None, steps: int | None = None, similarity: str = "exact"
+    ) -> np.ndarray:
+        """f32[n, d]: the same at once; with `similarity` "sketch" sketches of them."""
+        parts = [shortened(moves, similarity) for _, moves in self.updates_in_parts(start, ids, epochs, steps)]
+        return np.concatenate(parts) if parts else np.zeros((0, self.model.size), np.float32)
+
+    def clusters(self, moves: np.ndarray, ids: np.ndarray) -> int:
+        """The number of clusters: that of the options, or the one that these updates f32[n, d] show."""
+        self.number = auto.number_of(self.config, moves[np.argsort(self.uid[ids], kind="stable")])
+        return int(auto.count(self.number, self.config.models_kept))
+
+    def means(self, parts: Iterator[Part] | list[Part], labels: np.ndarray, clusters: int) -> np.ndarray:
+        """f32[K, d]: the mean update of each cluster, or what the server has in its place."""
+        return means(parts, labels, clusters, self.solver.rule(self.key, self.hyper))
+
+    def of_all(self, *pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """i32[C]: the labels of all clients from pairs (clients, labels); −1 for those in none."""
+        found = np.full(self.federation.clients, -1, np.int32)
+        for ids, labels in pairs:
+            found[ids] = labels
+        return found
+
+    def asked_now(self) -> int:
+        """How many of those that have trained are there by now; those who come later are billed when they join."""
+        return int(np.sum(self.asked & (np.asarray(self.federation.arrive) == 0)))
+
+    def fold(self, purpose: str) -> Array:
+        """A random key for this purpose."""
+        return keys.fold(self.key, purpose)

@@ -1,0 +1,186 @@
+"""`Clustered`: the recipe of methods that keep K models, with each client in one cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, cast
+
+from cfljax.errors import SpecError
+from cfljax.lazy import jnp
+from cfljax.round.config import MethodConfig, TrainOptions
+from cfljax.types import Array, Hyper, LocalStep, Tree
+
+if TYPE_CHECKING:  # reading a spec imports no JAX
+    from cfljax.local.schedule import Work
+    from cfljax.registry.options import Value
+    from cfljax.round.ask import Ask
+    from cfljax.round.before import Before
+    from cfljax.round.state import Begun, Done, State
+    from cfljax.types import Federation
+
+
+@dataclasses.dataclass(frozen=True)
+class Clustered(MethodConfig):
+    """FedAvg inside clusters. A subclass is a method: its fields are the options (`option(…)`, with `traced=True` for numbers that
+    reach the functions below as `hyper["name"]`), and it overrides the functions in which it differs.
+
+    Before round 0 `begin` makes models and clusters; without it there are `clusters` random models, and nobody has a cluster. In
+    each round the participants that have no cluster (all of them, if the method `chooses`) join the one with the least `score`.
+    They train from their cluster's model, with the numbers of `step` and the amount of `work`. The cluster's model becomes the mean
+    of its members' models, weighted by the option `average`, and `after` may change it. `remember` keeps what the next round
+    needs. Between rounds `regroup` may make other clusters, on the host.
+
+    What participants are asked for passes through `ask` (`round/ask.py`; on the host `round/before.py`), so it is billed, bounded
+    and timed. Compression, privacy, attacks, robust means, parts of models, server optimisers, late clients and the rest are not
+    the method's business. Arrays: S participants, C clients, K clusters, d parameters; `Array` functions are traced by JAX.
+    """
+
+    average = "samples"
+    """The weights of a cluster's members: "samples", "uniform" or "nova". Most methods have an option of this name."""
+    chooses = False
+    """Whether participants choose their cluster in each round; False: they keep it."""
+    scores_on_server = False
+    """Whether the server computes `score`, from what it knows, so that no models are sent for it."""
+    reseed = "never"
+    """Whether random participants are put into clusters ("when_empty", "always"), of methods that choose."""
+    aggregate = "model"
+    """"gradient": each participant sends one gradient, and a cluster's model moves by their sum over all participants."""
+    estimate = "full"
+    """"batch": losses are those of the first mini-batch of local training, and so is the gradient of `aggregate`."""
+    buffers = False
+    """Whether each cluster has a momentum buffer, `state.memory` f32[K, d], that its members begin with and that is averaged."""
+    compares = False
+    """Whether `remember` looks at the participants' updates (`done.moves`): as they are, or by sketches with the option `similarity`."""
+    splits = False
+    """Whether all clients begin in one cluster, of `max_clusters` places."""
+    true_groups = False
+    """Whether the clusters are the true groups."""
+    joins_on_arrival = False
+    """Whether a client that comes late gets its cluster of `state.guess` when it comes; False: when it first takes part."""
+    clients_per_cluster = cast("int | None", None)
+    """How many clients are drawn from each cluster in a round; None: the run's draw."""
+    leaves_out = False
+    """Whether some clients are in no cluster for good. They have the last model, which does not train."""
+    warmup_rounds = 0
+    """The first rounds, in which all clients take part."""
+    every = cast("int | None", None)
+    """After how many rounds `begin` makes clusters again; None: never. Methods have `anew.every()` as their option."""
+    memory_of_clusters = False
+    """Whether `state.memory` is an array f32[K, d] whose parts are shared as those of the models are."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        regroups = cls.regroup is not Clustered.regroup
+        cls.averaged = () if regroups else ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
+        cls.chooses_by_loss = cls.chooses and not cls.scores_on_server
+        cls.waits = ""
+        if cls.clients_per_cluster is not None:
+            cls.waits = "it draws the participants of each cluster itself"
+        elif regroups or cls.compares or cls.buffers:
+            cls.waits = "its round needs the updates of all participants at once"
+
+    def begin(self, ask: Before) -> Begun | None:
+        """HOST. Models and clusters before round 0; None: random models, and nobody has a cluster."""
+
+    def score(self, ask: Ask, state: State) -> Array:
+        """f32[K, S]: a participant joins the cluster with the least."""
+        return ask.losses(state.models, ask.solver.work.batch if self.estimate == "batch" and ask.in_round else None)
+
+    def score_range(self, hyper: Hyper) -> Array | float:
+        """How far apart two scores can be where losses are bounded, for a private choice."""
+        return hyper["privacy.choice.clip"]
+
+    def choose(self, ask: Ask, state: State) -> Array:
+        """i32[S]: the cluster of each participant."""
+        if self.chooses:
+            return ask.least(self.score(ask, state), self.score_range)
+        own = state.labels[ask.cohort.ids]
+        return jnp.maximum(jnp.where(own >= 0, own, self.join(ask.of(own < 0), state)), 0)
+
+    def join(self, ask: Ask, state: State) -> Array:
+        """i32[S]: the clusters of participants that have none."""
+        return ask.least(self.score(ask, state)) if state.guess is None else state.guess[ask.cohort.ids]
+
+    def step(self, hyper: Hyper) -> LocalStep:
+        """The numbers of a local step."""
+        return LocalStep.of(hyper)
+
+    def work(self, work: Work) -> Work:
+        """The amount of local training, from that of the run."""
+        return work
+
+    def after(self, models: Array, hyper: Hyper, state: State) -> Array:
+        """f32[K, d]: the models after a round, from the average models. `state`: before the round."""
+        return models
+
+    def first_memory(self, models: Array, federation: Federation) -> Tree:
+        """What the method remembers before the first round, if `begin` does not make it."""
+        return jnp.zeros_like(models) if self.buffers else None
+
+    def remember(self, ask: Ask, before: State, after: State, done: Done) -> Tree:
+        """What the method remembers after a round, from the states before it and (models and labels) after it."""
+        return after.memory
+
+    def settle(self, before: State, after: State) -> Tree:
+        """What it remembers, where that depends on the models after the round: asked again after a step of `train.server`."""
+        return after.memory
+
+    def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
+        """Further quantities of the round for the history."""
+        return {}
+
+    def regroup(self, ask: Before, state: State, round: int) -> State:
+        """HOST. The clusters with which the run goes on after this number of rounds, one of `regroup_after`."""
+        raise NotImplementedError
+
+    def regroup_after(self, rounds: int) -> tuple[int, ...]:
+        """The numbers of rounds after which `regroup` is called, in a run of `rounds` rounds."""
+        return ()
+
+    def kept(self, state: State) -> dict[str, Array]:
+        """Arrays that are kept with the results."""
+        return state.extras
+
+    @property
+    def newcomers_train(self) -> bool:
+        """Whether a client that comes late has trained for its `guess`, which is billed when it joins."""
+        return True
+
+    @property
+    def repeats(self) -> float:
+        """Of what a participant receives: all models (and one buffer) to choose from, or its own."""
+        if self.buffers:
+            return (self.models_kept + 1) / 2
+        return float(self.models_kept) if self.chooses_by_loss else 1.0
+
+    @property
+    def no_feedback(self) -> str:
+        """Buffers are sent beside updates."""
+        return "it sends momentum buffers" if self.buffers else ""
+
+    def releases(self, rounds: int) -> tuple[int, int]:
+        """Noised sums of updates, and of buffers. A draw inside clusters is taken for everybody."""
+        if self.clients_per_cluster is not None:
+            return 0, rounds
+        return (2 if self.buffers else 1) * (rounds - self.warmup_rounds), self.warmup_rounds
+
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+        """What a round of this kind cannot be combined with; raises SpecError."""
+        optimizer = train.optimizer_pair[0]
+        if self.aggregate == "gradient":
+            if optimizer != "sgd":
+                raise SpecError(f'{where}.aggregate = "gradient": gradients are averaged; train.optimizer must be "sgd"')
+            if train.divided_by:
+                raise SpecError(f'{train.divided_by}: models are averaged over members; set {where}.aggregate = "model"')
+            if train.buffered:
+                why = "the gradients of a round arrive in several; set it to model"
+                raise SpecError(f'train.asynchronous with {where}.aggregate = "gradient": {why}')
+        if self.buffers and train.momentum != 0:
+            raise SpecError(f"train.momentum = {train.momentum}: must be 0 for {where}, whose clusters have a momentum of their own")
+        if self.buffers and optimizer != "sgd":
+            raise SpecError(f'train.optimizer = "{optimizer}": must be "sgd" for {where}, which keeps momentum buffers')
+        if self.every is not None:
+            beside = (train.divided_by, *(f"train.{each}" for each in ("server", "asynchronous") if getattr(train, each) is not None))
+            if any(beside):
+                why = "new clusters have other models; leave one of them out"
+                raise SpecError(f"{where}.every = {self.every} with {next(filter(None, beside))}: {why}")

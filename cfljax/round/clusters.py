@@ -1,0 +1,272 @@
+"""A method of a recipe `Clustered`: the round, written once."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+
+from cfljax import keys
+from cfljax.federation import cohort as cohorts
+from cfljax.kernels.mix import weights_by
+from cfljax.lazy import jax, jnp
+from cfljax.local.averages import averages, with_lengths
+from cfljax.local.meter import branch, count_beside
+from cfljax.local.optimiser import decayed
+from cfljax.local.reports import report_trained
+from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, sizes, train_and_mix
+from cfljax.local.solver import Solver
+from cfljax.registry import Entry
+from cfljax.round import auto
+from cfljax.round.anew import handed_on
+from cfljax.round.ask import Ask
+from cfljax.round.before import Before, trainers
+from cfljax.round.choice import gradient_work, is_private, join, reseeded, shares_of_all
+from cfljax.round.clustered import Clustered
+from cfljax.round.common import first_model, first_models, need_groups, traffic
+from cfljax.round.similarity import train_and_compare
+from cfljax.round.state import Done, State
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, Tree
+
+
+def clustered(name: str, recipe: type[Clustered]) -> Entry[Any]:
+    """The entry of a method of the package."""
+
+    def make(config: Clustered, model: Model, solver: Solver) -> Method[State]:
+        return Clusters(name, config, model, solver).method()
+
+    make.__doc__ = recipe.__doc__
+    return Entry(recipe, make)
+
+
+class Clusters:
+    """The functions of a method, from its recipe, a model and a solver."""
+
+    def __init__(self, name: str, config: Clustered, model: Model, solver: Solver):
+        self.name, self.config, self.model = name, config, model
+        self.find = auto.finder(config, model, solver, name) if isinstance(config, auto.CountedConfig) else None
+        self.begins = type(config).begin is not Clustered.begin
+        stepped = solver if type(config).step is Clustered.step else solver.with_step(config.step)
+        work = config.work(solver.work)
+        if config.aggregate == "gradient":
+            work = gradient_work(work, config.estimate)
+        self.solver, self.train_before = stepped, trainers(stepped)
+        self.trainer = stepped if work == solver.work else stepped.with_work(work)
+
+    def method(self) -> Method[State]:
+        config, kind, regroups = self.config, type(self.config), self.regroups
+        return Method(
+            self.init,
+            self.round,
+            models=lambda state: (state.models, state.labels),
+            setup=self.setup,
+            regroup=self.regroup if regroups else None,
+            regroup_after=self.regroup_after if regroups else None,
+            score=None if self.single else self.score,
+            extras=self.extras,
+            chooses=not config.true_groups,
+            follow=self.follow if config.true_groups else None,
+            settle=None if kind.settle is Clustered.settle else self.settle,
+            newcomers_choose=config.chooses and config.scores_on_server,
+        )
+
+    @property
+    def single(self) -> bool:
+        """Whether the labels are all there is: one model for all, or the true groups."""
+        config = self.config
+        return config.true_groups or not (self.begins or config.chooses or config.splits)
+
+    @property
+    def regroups(self) -> bool:
+        """Whether other clusters are made between rounds."""
+        return self.config.every is not None or type(self.config).regroup is not Clustered.regroup
+
+    def setup(self, key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
+        config = self.config
+        if config.true_groups:
+            need_groups(f'method "{self.name}"', federation)
+        if self.begins:
+            return self._begun(self._before(key, federation, hyper))
+        if self.find is not None:
+            return auto.setup_of(self.find(key, federation, hyper))
+        return {}
+
+    def _before(self, key: Array, federation: Federation, hyper: Hyper) -> Before:
+        return Before(self.name, self.config, self.model, self.solver, self.train_before, key, federation, hyper)
+
+    def _begun(self, ask: Before) -> dict[str, Tree]:
+        begun = self.config.begin(ask)
+        assert begun is not None
+        made = {name: each for name, each in begun._asdict().items() if each is not None}
+        made |= {"asked": np.array(ask.asked_now(), np.int32), "floats": np.array(begun.floats, np.int32)}
+        return made | auto.setup_of(ask.number)
+
+    def init(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
+        config, number, clients = self.config, setup.get("number"), federation.clients
+        if self.begins:
+            return State(**setup)._replace(active=setup.get("active", auto.allowed(number, len(setup["models"]))))
+        none, active = jnp.full(clients, -1 if config.chooses else 0, jnp.int32), auto.allowed(number, config.models_kept)
+        if config.true_groups:
+            models, none = jnp.tile(first_model(key, self.model), (federation.groups, 1)), jnp.asarray(federation.group)
+        elif config.splits:
+            models = jnp.tile(first_model(key, self.model), (config.max_clusters, 1))
+            active = jnp.arange(config.max_clusters) == 0
+            none = jnp.where(cohorts.present(federation, jnp.int32(0)), 0, -1).astype(jnp.int32)
+        else:
+            models = first_models(key, self.model, config.models_kept)
+        asked = jnp.int32(0) if self.regroups else None if number is None else number.probed
+        return State(models, none, active=active, memory=config.first_memory(models, federation), asked=asked, number=number)
+
+    def round(self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        config = self.config
+        arrived = jnp.int32(0)
+        if config.joins_on_arrival and state.guess is not None:
+            new = (state.labels < 0) & (federation.arrive <= cohort.round)
+            arrived = jnp.sum(new & federation.trains & (state.guess >= 0), dtype=jnp.int32)
+            state = state._replace(labels=jnp.where(new, state.guess, state.labels))
+        if config.clients_per_cluster is not None:
+            clusters = state.clusters - config.leaves_out
+            cohort = drawn(key, federation, state.labels, clusters, config.clients_per_cluster, cohort.round, hyper)
+        train = functools.partial(self._trained, key, state, federation, hyper=hyper, arrived=arrived)
+        if config.warmup_rounds == 0 or cohort.ids.shape[0] == federation.clients:
+            return train(cohort)
+        everyone, t = jnp.arange(federation.clients, dtype=jnp.int32), cohort.round
+        full = cohorts.gather(key, federation, everyone, cohorts.present(federation, t), t, hyper)
+
+        def alike(cohort: Cohort) -> tuple[State, Info]:
+            state, info = train(cohort)
+            return state, info._replace(finite=None)  # its length is that of the cohort
+
+        return branch(t < config.warmup_rounds, lambda: alike(full), lambda: alike(cohort))
+
+    def _trained(
+        self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper, arrived: Array
+    ) -> tuple[State, Info]:
+        """The round of the participants that have been drawn."""
+        config = self.config
+        ask = Ask(self.solver, key, federation, cohort, hyper, state.active)
+        which, mix, trained = self._train(ask, state)
+        models = config.after(trained.mixed.new, hyper, state)
+        memory = trained.velocity if config.buffers else state.memory
+        labels = state.labels if self.single else join(state.labels, cohort, which)
+        after = state._replace(models=models, labels=labels, memory=memory)
+        moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
+        done = Done(which, trained.kept.moves, trained.kept.norm, trained.kept.finite, moved)
+        after = after._replace(memory=config.remember(ask, state, after, done))
+        after = after._replace(memory=config.settle(state, after))
+        sent = self._bill(ask, state, arrived)
+        info = report_trained(
+            federation, cohort, trained, which, models - state.models, sent, **config.shows(ask, state, after, done)
+        )
+        nothing = lambda number: None if number is None else jnp.zeros_like(number)  # noqa: E731
+        return after._replace(asked=nothing(state.asked), floats=nothing(state.floats)), info
+
+    def _train(self, ask: Ask, state: State) -> tuple[Array, Array, Trained]:
+        """The participants' clusters i32[S], the mixing matrix f32[K, S], and what training has made."""
+        config, key, federation, cohort, hyper = self.config, ask.key, ask.federation, ask.cohort, ask.hyper
+        k = state.clusters
+
+        def mix_of(which: Array) -> Array:
+            if config.aggregate == "gradient":
+                return shares_of_all(which, federation, cohort, k, config.average)
+            return averages(self.trainer, federation, cohort, which, k, config.average, hyper)
+
+        if self._at_once(ask):
+            ask.losses(state.models)  # the participants choose while they train: only its bill is used
+            jobs = jobs_from(cohort, state.models, None)
+            trained, which = choose_and_train(self.trainer, key, federation, jobs, hyper, mix_of, state.models)
+            return which, mix_of(which), trained
+        which = config.choose(ask, state)
+        if config.chooses:
+            which = reseeded(key, which, federation, cohort, k, config.reseed, state.count)
+        mix, jobs = mix_of(which), jobs_from(cohort, state.models, which, velocity=state.memory if config.buffers else None)
+        mixing = Mixing(mix, state.models)
+        if config.buffers:
+            mixing = Mixing(mix, state.models, weights_by(which, cohort.mask, sizes(federation, cohort), k, config.average), state.memory)
+        if not config.compares:
+            return which, mix, train_and_mix(self.trainer, key, federation, jobs, hyper, mixing)
+        trained, moves = train_and_compare(config.similarity or "exact", self.trainer, key, federation, jobs, hyper, mixing)
+        return which, mix, trained._replace(kept=trained.kept._replace(moves=moves), dealt=None)
+
+    def _at_once(self, ask: Ask) -> bool:
+        """Whether participants choose by their losses while they train, which is faster (see `Solver.chooses`)."""
+        config = self.config
+        plain = config.chooses_by_loss and type(config).score is Clustered.score and config.estimate == "full"
+        plain = plain and config.aggregate == "model" and config.reseed == "never" and ask.active is None and not config.buffers
+        return plain and self.solver.chooses(ask.federation) and not is_private(ask.hyper)
+
+    def _bill(self, ask: Ask, state: State, arrived: Array) -> Traffic:
+        """The traffic of the round, and what was sent for the clustering since the last one."""
+        config, cohort = self.config, ask.cohort
+        if config.buffers:
+            ask.send(1)
+        both = 1 + (config.buffers and config.aggregate == "model")
+        sent = traffic(cohort, vectors_up=both)
+        sent = sent._replace(vectors_down=sent.vectors_down + jnp.sum(ask.more, dtype=jnp.int32))
+        sent = with_lengths(sent, cohort, config.average)
+        beside = arrived
+        if state.guess is not None and config.newcomers_train and not config.joins_on_arrival:
+            beside = beside + jnp.sum(cohort.mask & (state.labels[cohort.ids] < 0), dtype=jnp.int32)
+        if state.asked is not None:
+            beside = beside + state.asked
+        if state.guess is None and state.asked is None:
+            return sent
+        floats = jnp.int32(0) if state.floats is None else state.floats
+        count_beside(beside)
+        if state.floats is not None:
+            senders = jnp.where(floats > 0, jnp.sum(ask.federation.trains, dtype=jnp.int32), 0)
+            count_beside(senders, vectors=0, floats_up=floats)
+        down, up = sent.vectors_down + beside, sent.vectors_up + beside
+        return sent._replace(vectors_down=down, vectors_up=up, floats_up=sent.floats_up + floats)
+
+    def regroup(self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
+        """HOST. Clusters are made again, by the method's own rule or as before round 0, by those who are there by now."""
+        arrived = jnp.where(jnp.asarray(federation.arrive) <= round, 0, federation.arrive)
+        now, numbers = dataclasses.replace(federation, arrive=arrived), decayed(hyper, jnp.int32(round))
+        ask = self._before(key, now, numbers)
+        if self.config.every is None:
+            new = self.config.regroup(ask, state, round)
+            return new._replace(asked=jnp.int32(ask.asked_now()))
+        fresh = self.init(key, now, numbers, self._begun(ask))
+        before, after = (np.where(np.asarray(each.labels) >= 0, each.labels, each.guess) for each in (state, fresh))
+        models = handed_on(np.asarray(state.models), before, np.asarray(fresh.models), after)
+        return fresh._replace(models=jnp.asarray(models))
+
+    def regroup_after(self, rounds: int) -> tuple[int, ...]:
+        """After which rounds."""
+        every = self.config.every
+        return self.config.regroup_after(rounds) if every is None else tuple(range(every, rounds, every))
+
+    def score(self, state: State, federation: Federation, hyper: Hyper) -> Array:
+        """i32[C]: the cluster of each client, or the one that it would join."""
+        without = (state.labels < 0) & federation.real
+        everyone = Cohort(jnp.arange(federation.clients), without, jnp.ones(federation.clients), jnp.int32(0))
+        ask = Ask(self.solver, keys.fold(keys.root(0), "score"), federation, everyone, hyper, state.active, in_round=False)
+        if self.config.chooses:
+            return jnp.where(without, ask.least(self.config.score(ask, state)), state.labels)
+        found = jnp.where(state.labels >= 0, state.labels, self.config.join(ask, state))
+        return jnp.where(found >= 0, found, state.clusters - 1 if self.config.leaves_out else 0)
+
+    def follow(self, state: State, federation: Federation) -> State:
+        return state._replace(labels=jnp.asarray(federation.group))
+
+    def settle(self, before: State, after: State, federation: Federation, hyper: Hyper) -> State:
+        return after._replace(memory=self.config.settle(before, after))
+
+    def extras(self, state: State) -> dict[str, Array]:
+        return self.config.kept(state) | auto.extras_of(state.number)
+
+
+def drawn(key: Array, federation: Federation, labels: Array, clusters: int, most: int, round: Array, hyper: Hyper) -> Cohort:
+    """Up to `most` clients of each cluster, uniformly without replacement, by the scores that draw everybody's cohorts: with one
+    cluster this is the draw of FedAvg."""
+    able = cohorts.present(federation, round) & (labels >= 0)
+    luck = keys.scores(key, "cohort", federation.uid) >> 1
+    numbers = jnp.arange(federation.clients, dtype=jnp.int32)
+    belongs, _, who = jax.lax.sort((jnp.where(able, labels, clusters), ~luck, numbers), num_keys=2, is_stable=True)
+    rank = numbers - jnp.searchsorted(belongs, belongs, side="left")
+    chosen = (rank < most) & (belongs < clusters)
+    front = jnp.argsort(~chosen, stable=True)[: min(federation.clients, clusters * most)]
+    return cohorts.gather(key, federation, who[front], chosen[front], round, hyper)

@@ -1,0 +1,88 @@
+"""The state of a clustered method between two rounds, and what a method makes before the first one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cfljax.lazy import jnp
+from cfljax.types import Array, Tree
+
+
+class Number(NamedTuple):
+    """The number of clusters that was found."""
+
+    clusters: Array
+    """i32[]."""
+    curve: Array
+    """f32[2 · most]: the criterion of 1, 2, … clusters; NaN where there are too few clients for it."""
+    probed: Array
+    """i32[]: clients that have trained for it alone."""
+
+
+class State(NamedTuple):
+    """K models, and the cluster of each client."""
+
+    models: Array
+    """f32[K, d]."""
+    labels: Array
+    """i32[C]; −1: none yet."""
+    guess: Array | None = None
+    """i32[C]: the cluster that a client without one will join; −1: none. None: it is found by `score` when the client comes."""
+    active: Array | None = None
+    """bool[K]: which clusters are in use; None: all."""
+    memory: Tree = None
+    """What else the method remembers."""
+    asked: Array | None = None
+    """i32[]: how many clients have trained for the clustering since the last round. The next round bills it. None: nobody ever."""
+    floats: Array | None = None
+    """i32[]: how many numbers clients have sent up for the clustering since the last round; None: nobody ever."""
+    number: Number | None = None
+    """The number of clusters, if it was found."""
+    extras: dict[str, Array] = {}
+    """Arrays that are kept with the results."""
+
+    @property
+    def clusters(self) -> int:
+        """The number K of models that there is room for."""
+        return int(self.models.shape[0])
+
+    @property
+    def count(self) -> int | Array:
+        """The number of clusters in use."""
+        if self.number is not None:
+            return self.number.clusters
+        return self.clusters if self.active is None else jnp.sum(self.active, dtype=jnp.int32)
+
+
+class Begun(NamedTuple):
+    """HOST. What `begin` makes."""
+
+    models: np.ndarray
+    """f32[K, d]."""
+    labels: np.ndarray
+    """i32[C]; −1: none yet."""
+    guess: np.ndarray | None = None
+    """i32[C]: as in `State`."""
+    active: np.ndarray | None = None
+    """bool[K]: as in `State`."""
+    memory: Tree = None
+    floats: int = 0
+    """The numbers that clients send up for the clustering, besides updates."""
+    extras: dict[str, np.ndarray] = {}
+
+
+class Done(NamedTuple):
+    """What a round of training has done, for `remember` and `shows`."""
+
+    which: Array
+    """i32[S]: the cluster of each participant."""
+    moves: Array
+    """f32[S, d]: the participants' updates as they arrived, of methods that compare them; else some sketch of them."""
+    norms: Array
+    """f32[S]: the norms of the updates."""
+    sane: Array
+    """bool[S]: whether each update is finite."""
+    moved: Array
+    """bool[K]: which clusters had members with finite updates."""
