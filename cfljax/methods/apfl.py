@@ -20,36 +20,19 @@ A newcomer, like any client that was not drawn yet, has no v_i and is scored wit
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.reports import mean_over
-from cfljax.local.solver import Solver
 from cfljax.local.train import Position, start_of, stepper
-from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.round.common import first_model
-from cfljax.round.config import PersonalConfig
-from cfljax.round.personal import AtHome, also_global, at_home, train_at_home
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Tree
+from cfljax.round.at_home import AtHome, Kept, at_home
+from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Deng et al. 2020"
-
-
-@dataclasses.dataclass(frozen=True)
-class Config(PersonalConfig):
-    """Options of APFL."""
-
-    served = "w"
-
-    own_steps = True
-
-    alpha: float = option(0.5, "share of the personal model in the mixture, at first", low=0.0, high=1.0, traced=True)
-    adapt: str = option("round", "when a client's share follows its gradient", choices=("round", "never"))
-    average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 
 
 class Carry(NamedTuple):
@@ -63,54 +46,55 @@ class Carry(NamedTuple):
     """bool[]: no step has been done in this round."""
 
 
-def make(config: Config, model: Model, solver: Solver) -> Method:
+@dataclasses.dataclass(frozen=True)
+class APFL(AtHome):
     """APFL: FedAvg, and personal models in a mixture with it."""
-    mixing = solver.with_own_steps(lambda hyper, rule: steps_of(model, config.adapt, hyper, rule))
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> AtHome:
-        w = first_model(key, model)
-        return at_home(w, jnp.append(w, hyper["alpha"]), federation.clients)
+    own_steps = True
 
-    def round(key: Array, state: AtHome, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[AtHome, Info]:
-        def diag(_: Array, home: Array) -> dict[str, Array]:
-            return {"alpha": mean_over(cohort, cohort.mask, home[:, -1])}
+    alpha: float = option(0.5, "share of the personal model in the mixture, at first", low=0.0, high=1.0, traced=True)
+    adapt: str = option("round", "when a client's share follows its gradient", choices=("round", "never"))
+    average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 
-        return train_at_home(mixing, key, state, federation, cohort, hyper, config.average, diag)
+    def first_home(self, w: Array, hyper: Hyper) -> Array:
+        """v_i and α_i."""
+        return jnp.append(w, hyper["alpha"])
 
-    def models(state: AtHome) -> tuple[Array, Array]:
+    def personal(self, state: Kept) -> Array:
+        """The mixture with the global model."""
         share = jnp.where(state.drawn, state.home[:, -1], 0.0)[:, None]
-        own = share * state.home[:, :-1] + (1 - share) * state.w
-        return own, jnp.arange(own.shape[0], dtype=jnp.int32)
+        return share * state.home[:, :-1] + (1 - share) * state.w
 
-    return Method(init, round, models, also=also_global, chooses=False)
+    def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
+        """The mean share."""
+        return {"alpha": mean(home[:, -1])}
+
+    def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
+        """On w, v_i and α_i."""
+        numbers = LocalStep.of(hyper)
+        move = stepper(rule, numbers, ())
+
+        def begin(start: Tree, home: Array | None) -> Carry:
+            assert home is not None
+            return Carry(start_of(rule, start, None), start_of(rule, model.unravel(home[:-1]), None), home[-1], jnp.bool_(True))
+
+        def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
+            w, v, alpha, fresh = at
+            on_w = gradient(w.params)
+            mixture = jax.tree.map(lambda own, shared: alpha * own + (1 - alpha) * shared, v.params, w.params)
+            loss, count, grads = gradient(mixture)
+            new = alpha
+            if self.adapt != "never":
+                slopes = jax.tree.map(lambda own, shared, g: jnp.sum((own - shared) * g), v.params, w.params, grads)
+                followed = jnp.clip(alpha - numbers.lr * sum(jax.tree.leaves(slopes)), 0.0, 1.0)
+                new = jnp.where(fresh, followed, alpha)
+            by_v = Gradient(loss, count, jax.tree.map(lambda g: alpha * g, grads))
+            return Carry(move(w, on_w), move(v, by_v), new, jnp.bool_(False)), on_w.loss
+
+        def end(at: Carry) -> tuple[Tree, Array]:
+            return at.w.params, jnp.append(model.ravel(at.v.params), at.alpha)
+
+        return OwnSteps(begin, step, end)
 
 
-def steps_of(model: Model, adapt: str, hyper: Hyper, rule: StepRule) -> OwnSteps:
-    """The steps of a client on w, v_i and α_i."""
-    numbers = LocalStep.of(hyper)
-    move = stepper(rule, numbers, ())
-
-    def begin(start: Tree, home: Array | None) -> Carry:
-        assert home is not None
-        return Carry(start_of(rule, start, None), start_of(rule, model.unravel(home[:-1]), None), home[-1], jnp.bool_(True))
-
-    def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
-        w, v, alpha, fresh = at
-        on_w = gradient(w.params)
-        mixture = jax.tree.map(lambda own, shared: alpha * own + (1 - alpha) * shared, v.params, w.params)
-        loss, count, grads = gradient(mixture)
-        new = alpha
-        if adapt != "never":
-            slopes = jax.tree.map(lambda own, shared, g: jnp.sum((own - shared) * g), v.params, w.params, grads)
-            followed = jnp.clip(alpha - numbers.lr * sum(jax.tree.leaves(slopes)), 0.0, 1.0)
-            new = jnp.where(fresh, followed, alpha)
-        by_v = Gradient(loss, count, jax.tree.map(lambda g: alpha * g, grads))
-        return Carry(move(w, on_w), move(v, by_v), new, jnp.bool_(False)), on_w.loss
-
-    def end(at: Carry) -> tuple[Tree, Array]:
-        return at.w.params, jnp.append(model.ravel(at.v.params), at.alpha)
-
-    return OwnSteps(begin, step, end)
-
-
-apfl = Entry(Config, make)
+apfl = at_home(APFL)

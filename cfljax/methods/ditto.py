@@ -16,87 +16,31 @@ Communication per participant and round: one model down, one update up. The pers
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Callable
 
-from cfljax.kernels.mix import mix_updates, usable
 from cfljax.lazy import jnp
-from cfljax.local.averages import averages, with_lengths
-from cfljax.local.reports import mean_over, report
-from cfljax.local.rounds import jobs_from
-from cfljax.local.solver import Solver
-from cfljax.registry import Entry
+from cfljax.local.averages import AVERAGES
 from cfljax.registry.options import option
-from cfljax.round.common import first_model, keep_own, traffic
-from cfljax.round.config import AverageConfig, PersonalConfig
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
+from cfljax.round.at_home import AtHome, at_home
+from cfljax.types import Array, Hyper
 
 PAPER = "Li et al. 2021"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(PersonalConfig, AverageConfig):
-    """Options of Ditto."""
+class Ditto(AtHome):
+    """Ditto: FedAvg, and personal models pulled towards it."""
 
-    served = "w"
-
+    average: str = option("samples", "weights of the participants", choices=AVERAGES)
     lam: float = option(0.1, "strength of the pull of personal models to the global one", low=0.0, traced=True)
 
+    def pull(self, hyper: Hyper) -> Array:
+        """lam/2 · ‖v_i − w‖²."""
+        return hyper["lam"]
 
-class State(NamedTuple):
-    """The global model, and those that stay with the clients."""
-
-    w: Array
-    """f32[1, d]."""
-    personal: Array
-    """f32[C, d]."""
-    drawn: Array
-    """bool[C]: has trained its personal model."""
+    def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
+        """How far personal models are from the global one."""
+        return {"personal_distance": mean(jnp.linalg.norm(home - w, axis=1))}
 
 
-def make(config: Config, model: Model, solver: Solver) -> Method:
-    """Ditto: FedAvg, and personal models pulled towards it."""
-    pulling = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["lam"]))
-
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
-        w = first_model(key, model)[None]
-        return State(w, jnp.tile(w, (federation.clients, 1)), jnp.zeros(federation.clients, bool))
-
-    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        everyone = jnp.zeros_like(cohort.ids)
-        mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
-        w, own = state.w, state.personal[cohort.ids]
-        updates = solver.fit(key, federation, jobs_from(cohort, w, everyone), hyper)
-        pulled = jobs_from(cohort, own, mine, anchor=w, anchor_of=everyone)
-        personal = pulling.train(key, federation, pulled, hyper)
-        mix = averages(solver, federation, cohort, everyone, 1, config.average, hyper)
-        mixed = mix_updates(mix, updates.delta, w, solver.rule(key, hyper))
-        kept = keep_own(cohort, personal.delta, own)
-        either = cohort.mask & ~(usable(updates.delta) & usable(personal.delta))
-        mixed = mixed._replace(nonfinite=jnp.sum(either, dtype=jnp.int32))
-        drawn = state.drawn.at[cohort.ids].max(cohort.mask)
-        state = State(mixed.new, state.personal.at[cohort.ids].set(kept.new), drawn)
-        distance = mean_over(cohort, cohort.mask, jnp.linalg.norm(kept.new - mixed.new, axis=1))
-        before, after = w[everyone], mixed.new[everyone]
-        info = report(
-            federation,
-            cohort,
-            updates,
-            before,
-            after,
-            mixed,
-            with_lengths(traffic(cohort), cohort, config.average),
-            personal_distance=distance,
-        )
-        return state, info
-
-    def models(state: State) -> tuple[Array, Array]:
-        own = jnp.where(state.drawn[:, None], state.personal, state.w)
-        return own, jnp.arange(own.shape[0], dtype=jnp.int32)
-
-    def also(state: State) -> dict[str, tuple[Array, Array]]:
-        return {"global": (state.w, jnp.zeros(state.drawn.shape, jnp.int32))}
-
-    return Method(init, round, models, also=also, chooses=False)
-
-
-ditto = Entry(Config, make)
+ditto = at_home(Ditto)

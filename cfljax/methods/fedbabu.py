@@ -21,35 +21,25 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.errors import SpecError
-from cfljax.local.solver import Solver
-from cfljax.methods.fedavg import FedAvg, fedavg
-from cfljax.registry import Entry
+from cfljax.methods.fedavg import FedAvg
 from cfljax.registry.options import Value
+from cfljax.round.clusters import clustered
 from cfljax.round.config import TrainOptions
-from cfljax.round.parts import make_in_parts
-from cfljax.types import Method, Model
 
 PAPER = "Oh et al. 2022"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(FedAvg):
-    """Options of FedBABU."""
+class FedBABU(FedAvg):
+    """FedBABU: a global body below a fixed head; in the end clients fine-tune both."""
 
-    parts = (("head", "frozen"),)
-    averaged = ("models",)
-    waits = ""
-    finetune_steps = 50
+    parts, finetune_steps = (("head", "frozen"),), 50
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Combinations with the rest of a run; raises SpecError."""
+        super().check_run(where, train, data, model)
         if train.schedule is not None:
             raise SpecError(f'train.schedule = "{train.schedule}": the head of {where} does not train in the rounds; leave it out')
 
 
-def make(config: Config, model: Model, solver: Solver) -> Method:
-    """FedBABU: a global body below a fixed head; in the end clients fine-tune both."""
-    return make_in_parts(fedavg.make, config, model, solver, config.parts)
-
-
-fedbabu = Entry(Config, make)
+fedbabu = clustered("fedbabu", FedBABU)

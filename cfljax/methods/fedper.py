@@ -16,28 +16,17 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.local.solver import Solver
-from cfljax.methods.fedavg import FedAvg, fedavg
-from cfljax.registry import Entry
-from cfljax.round.parts import make_in_parts
-from cfljax.types import Method, Model
+from cfljax.methods.fedavg import FedAvg
+from cfljax.round.clusters import clustered
 
 PAPER = "Arivazhagan et al. 2019"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(FedAvg):
-    """Options of FedPer."""
-
-    parts = (("head", "client"),)
-    averaged = ("models",)
-    waits = ""
-    own = True
-
-
-def make(config: Config, model: Model, solver: Solver) -> Method:
+class FedPer(FedAvg):
     """FedPer: a global body, and a head for each client."""
-    return make_in_parts(fedavg.make, config, model, solver, config.parts)
+
+    parts, own = (("head", "client"),), True
 
 
-fedper = Entry(Config, make)
+fedper = clustered("fedper", FedPer)

@@ -29,18 +29,12 @@ least loss on its test samples.
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
-
-import numpy as np
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.solver import Solver
-from cfljax.methods import fedem
-from cfljax.registry import Entry
-from cfljax.round.choice import need_clients
-from cfljax.round.common import traffic
-from cfljax.round.soft import explain, in_lists, mixtures_of_all, sample_labels, train_all
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
+from cfljax.round.samples import in_lists, sample_labels
+from cfljax.round.soft import Mixed, Soft, soft
+from cfljax.types import Array, Cohort, Federation
 
 PAPER = "Guo et al. 2024"
 LEAST = 1e-6
@@ -50,62 +44,30 @@ TOGETHER = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(fedem.Config):
-    """Options of FedRC."""
-
-    served = "em.models"
-
-
-class State(NamedTuple):
-    """What FedEM has, and the weights of labels."""
-
-    em: fedem.State
-    by_label: Array
-    """f32[C, K, M]: each client's sums of q over its samples of each label, in its last round; zeros before."""
-
-
-def make(config: Config, model: Model, solver: Solver) -> Method:
+class FedRC(Soft):
     """FedRC: FedEM, whose clusters differ in what labels mean and not in which labels there are."""
-    base = fedem.make(config, model, solver)
-    k = config.clusters
 
-    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
-        need_clients(federation, k, "fedrc")
-        return {}
+    def first_memory(self, federation: Federation) -> Array:
+        """f32[C, K, M]: each client's sums of q over its samples of each label, in its last round."""
+        return jnp.zeros((federation.clients, self.clusters, federation.classes))
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
-        return State(base.init(key, federation, hyper, setup), jnp.zeros((federation.clients, k, federation.classes)))
+    def of_label(self, state: Mixed) -> Array:
+        """log C_k(y)."""
+        return jnp.log(label_weights(jnp.sum(state.memory, axis=0)))
 
-    def prior(state: State) -> Array:
-        return jnp.log(label_weights(jnp.sum(state.by_label, axis=0)))
-
-    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        em = state.em
-        found = explain(solver, federation, cohort, em.models, em.mixture[cohort.ids], prior(state))
-        table = k * federation.classes
-        sent = traffic(cohort, k, k, table, table)
-        new, info = train_all(solver, key, federation, cohort, em.models, found.q, hyper, config.average, sent)
-        sums = _by_label(solver, federation, cohort, found.q)
+    def remember(self, state: Mixed, solver: Solver, federation: Federation, cohort: Cohort, shares: Array) -> Array:
+        """The sums of the participants."""
+        sums = _by_label(solver, federation, cohort, shares)
         there = jnp.where(cohort.mask & jnp.isfinite(sums).all(axis=(1, 2)), cohort.ids, federation.clients)
-        em = fedem.after(em, federation, cohort, new, found)
-        return State(em, state.by_label.at[there].set(sums, mode="drop")), info
+        return state.memory.at[there].set(sums, mode="drop")
 
-    def mixture(state: State, federation: Federation, hyper: Hyper) -> Array:
-        em = state.em
-        return mixtures_of_all(solver, federation, em.models, em.mixture, em.drawn, config.newcomer_steps, prior(state))
+    def floats(self, classes: int) -> int:
+        """C down, the sums up."""
+        return self.clusters * classes
 
-    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
-        return jnp.argmax(mixture(state, federation, hyper), axis=1).astype(jnp.int32)
-
-    return Method(
-        init,
-        round,
-        models=lambda state: (state.em.models, state.em.labels),
-        setup=setup,
-        score=score,
-        mixture=mixture,
-        extras=lambda state: {"mixture": state.em.mixture, "label_weights": label_weights(jnp.sum(state.by_label, axis=0))},
-    )
+    def kept(self, state: Mixed) -> dict[str, Array]:
+        """With C."""
+        return super().kept(state) | {"label_weights": label_weights(jnp.sum(state.memory, axis=0))}
 
 
 def label_weights(sums: Array) -> Array:
@@ -128,4 +90,4 @@ def _by_label(solver: Solver, federation: Federation, cohort: Cohort, q: Array) 
     return jax.lax.map(of, (jnp.where(here[:, None, :], q, 0.0), labels), batch_size=TOGETHER)
 
 
-fedrc = Entry(Config, make)
+fedrc = soft("fedrc", FedRC)

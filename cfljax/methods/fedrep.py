@@ -18,42 +18,35 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.errors import SpecError
-from cfljax.local.solver import Solver
-from cfljax.methods.fedavg import FedAvg, fedavg
-from cfljax.registry import Entry
+from cfljax.local.schedule import Work
 from cfljax.registry.options import Value, option
-from cfljax.round.config import MethodConfig, TrainOptions
-from cfljax.round.parts import make_in_parts
-from cfljax.types import Method, Model
+from cfljax.round.clustered import Clustered
+from cfljax.round.clusters import clustered
+from cfljax.round.config import TrainOptions
 
 PAPER = "Collins et al. 2021"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(MethodConfig):
-    """Options of FedRep."""
+class FedRep(Clustered):
+    """FedRep: a global body, and a head for each client, trained in turns."""
 
-    parts = (("head", "client"),)
-    averaged = ("models",)
-    waits = ""
-    own = True
+    parts, own = (("head", "client"),), True
 
     head_epochs: int = option(10, "epochs of the head, before those of the body", low=1)
     average: str = option("uniform", "weights of the participants", choices=("uniform", "samples"))
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Combinations with the rest of a run; raises SpecError."""
+        super().check_run(where, train, data, model)
         if train.steps is not None:
             raise SpecError(f"train.steps = {train.steps}: {where} counts epochs; give train.epochs")
         if train.schedule is not None:
             raise SpecError(f'train.schedule = "{train.schedule}": {where} has this schedule itself; set {where}.head_epochs')
 
-
-def make(config: Config, model: Model, solver: Solver) -> Method:
-    """FedRep: a global body, and a head for each client, trained in turns."""
-    work, head = solver.work, config.head_epochs
-    turns = solver.with_work(work._replace(epochs=(work.epochs or 0) + head, head=head))
-    return make_in_parts(fedavg.make, FedAvg(config.average), model, turns, config.parts)
+    def work(self, work: Work) -> Work:
+        """Epochs of the head, then those of the body."""
+        return work._replace(epochs=(work.epochs or 0) + self.head_epochs, head=self.head_epochs)
 
 
-fedrep = Entry(Config, make)
+fedrep = clustered("fedrep", FedRep)

@@ -50,7 +50,7 @@ from cfljax.registry.options import Value, option
 from cfljax.round.choice import need_clients
 from cfljax.round.common import first_model, first_models, keep_own, traffic
 from cfljax.round.config import PersonalConfig, TrainOptions
-from cfljax.round.soft import mean_over_samples
+from cfljax.round.samples import mean_over_samples
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic
 
 PAPER = "Ruan & Joe-Wong 2022"

@@ -17,28 +17,17 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.local.solver import Solver
-from cfljax.methods.fedavg import FedAvg, fedavg
-from cfljax.registry import Entry
-from cfljax.round.parts import make_in_parts
-from cfljax.types import Method, Model
+from cfljax.methods.fedavg import FedAvg
+from cfljax.round.clusters import clustered
 
 PAPER = "Liang et al. 2020"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(FedAvg):
-    """Options of LG-FedAvg."""
-
-    parts = (("body", "client"),)
-    averaged = ("models",)
-    waits = ""
-    own = True
-
-
-def make(config: Config, model: Model, solver: Solver) -> Method:
+class LGFedAvg(FedAvg):
     """LG-FedAvg: a global head, and a body for each client."""
-    return make_in_parts(fedavg.make, config, model, solver, config.parts)
+
+    parts, own = (("body", "client"),), True
 
 
-lg_fedavg = Entry(Config, make)
+lg_fedavg = clustered("lg_fedavg", LGFedAvg)

@@ -22,30 +22,26 @@ A newcomer makes its own step on its labelled samples, like every other client. 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 from cfljax.kernels.mix import usable
 from cfljax.lazy import jax, jnp
 from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.solver import Solver
 from cfljax.local.train import Position, start_of, stepper
-from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.round.common import first_model, traffic, train_clusters
-from cfljax.round.config import PersonalConfig
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model
+from cfljax.round.ask import Ask
+from cfljax.round.clustered import Clustered
+from cfljax.round.clusters import clustered
+from cfljax.round.state import State
+from cfljax.types import Array, Hyper, LocalStep, Model
 
 PAPER = "Fallah et al. 2020"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(PersonalConfig):
-    """Options of Per-FedAvg."""
-
-    served = "w"
-    waits = ""
+class PerFedAvg(Clustered):
+    """Per-FedAvg: a global model that is one step away from each client's own."""
 
     own_steps = True
 
@@ -53,57 +49,25 @@ class Config(PersonalConfig):
     hessian: bool = option(False, "whether steps have the term of second derivatives")
     average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 
+    def adapt(self, ask: Ask, state: State) -> Array:
+        """f32[C, d]: the global model after a step on all of a client's samples."""
+        gradient = ask.gradients(state.models)
+        return jnp.where(usable(gradient)[:, None], state.models - ask.hyper["alpha"] * gradient, state.models)
 
-class State(NamedTuple):
-    """The global model, and the numbers of the clients."""
+    def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
+        """On w. The loss for the report is that of w' on B2."""
+        move, alpha = stepper(rule, LocalStep.of(hyper), ()), hyper["alpha"]
 
-    w: Array
-    """f32[1, d]."""
-    labels: Array
-    """i32[C]: 0, 1, …: each client has a model of its own."""
+        def step(gradient: GradientAt, at: Position) -> tuple[Position, Array]:
+            w = at.params
+            ahead = jax.tree.map(lambda p, g: p - alpha * g, w, gradient(w, 0).grads)
+            loss, count, grads = gradient(ahead, 1)
+            if self.hessian:
+                _, bent = jax.jvp(lambda params: gradient(params, 0).grads, (w,), (grads,))
+                grads = jax.tree.map(lambda g, h: g - alpha * h, grads, bent)
+            return move(at, Gradient(loss, count, grads)), loss
 
-
-def make(config: Config, model: Model, solver: Solver) -> Method:
-    """Per-FedAvg: a global model that is one step away from each client's own."""
-    ahead = solver.with_own_steps(lambda hyper, rule: steps_of(config.hessian, hyper, rule))
-
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
-        return State(first_model(key, model)[None], jnp.arange(federation.clients, dtype=jnp.int32))
-
-    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        everyone, sent = jnp.zeros_like(cohort.ids), traffic(cohort)
-        w, info = train_clusters(ahead, key, federation, cohort, state.w, everyone, hyper, config.average, sent)
-        return state._replace(w=w), info
-
-    def models(state: State) -> tuple[Array, Array]:
-        return jnp.tile(state.w, (state.labels.shape[0], 1)), state.labels
-
-    def adapt(state: State, federation: Federation, hyper: Hyper) -> Array:
-        holds, work = federation.train.count > 0, jnp.ones(federation.clients)
-        jobs = Jobs(state.labels, holds, work, state.w, jnp.zeros_like(state.labels))
-        gradient, _ = solver.gradient(federation, jobs)
-        return jnp.where(usable(gradient)[:, None], state.w - hyper["alpha"] * gradient, state.w)
-
-    def also(state: State) -> dict[str, tuple[Array, Array]]:
-        return {"global": (state.w, jnp.zeros_like(state.labels))}
-
-    return Method(init, round, models, also=also, adapt=adapt, chooses=False)
+        return OwnSteps(lambda start, _: start_of(rule, start, None), step, lambda at: (at.params, None))
 
 
-def steps_of(hessian: bool, hyper: Hyper, rule: StepRule) -> OwnSteps:
-    """The steps of a client on w. The loss for the report is that of w' on B2."""
-    move, alpha = stepper(rule, LocalStep.of(hyper), ()), hyper["alpha"]
-
-    def step(gradient: GradientAt, at: Position) -> tuple[Position, Array]:
-        w = at.params
-        ahead = jax.tree.map(lambda p, g: p - alpha * g, w, gradient(w, 0).grads)
-        loss, count, grads = gradient(ahead, 1)
-        if hessian:
-            _, bent = jax.jvp(lambda params: gradient(params, 0).grads, (w,), (grads,))
-            grads = jax.tree.map(lambda g, h: g - alpha * h, grads, bent)
-        return move(at, Gradient(loss, count, grads)), loss
-
-    return OwnSteps(lambda start, _: start_of(rule, start, None), step, lambda at: (at.params, None))
-
-
-per_fedavg = Entry(Config, make)
+per_fedavg = clustered("per_fedavg", PerFedAvg)

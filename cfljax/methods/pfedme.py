@@ -20,28 +20,31 @@ A newcomer, like any client that was not drawn yet, has no θ_i and is scored wi
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
+from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.reports import mean_over
-from cfljax.local.solver import Solver
-from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
-from cfljax.round.common import first_model
-from cfljax.round.config import PersonalConfig, TrainOptions
-from cfljax.round.personal import AtHome, also_global, at_home, train_at_home
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
+from cfljax.round.at_home import AtHome, at_home
+from cfljax.round.config import TrainOptions
+from cfljax.types import Array, Hyper, Model, Tree
 
 PAPER = "Dinh et al. 2020"
 
 
-@dataclasses.dataclass(frozen=True)
-class Config(PersonalConfig):
-    """Options of pFedMe."""
+class Carry(NamedTuple):
+    """What the steps of a client carry."""
 
-    served = "w"
+    theta: Tree
+    w: Tree
+
+
+@dataclasses.dataclass(frozen=True)
+class PFedMe(AtHome):
+    """pFedMe: personal models near a global one, which moves towards them."""
 
     own_steps = True
 
@@ -57,49 +60,28 @@ class Config(PersonalConfig):
             if (value := getattr(train, key)) != plain:
                 raise SpecError(f"{where}: pFedMe's steps are its own; leave out train.{key} (it is {value!r})")
 
+    def move(self, w: Array, mean: Array, hyper: Hyper) -> Array:
+        """(1 − beta) w + beta · mean."""
+        return w + hyper["beta"] * (mean - w)
 
-class Carry(NamedTuple):
-    """What the steps of a client carry."""
+    def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
+        """How far personal models are from the global one."""
+        return {"personal_distance": mean(jnp.linalg.norm(home - w, axis=1))}
 
-    theta: Tree
-    w: Tree
+    def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
+        """On θ_i and w_i. The loss for the report is that of θ_i when the batch arrives."""
+        lr, lam, eta = hyper["lr"], hyper["lam"], hyper["eta"]
 
+        def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
+            def inner(i: Array, now: tuple[Tree, Array]) -> tuple[Tree, Array]:
+                loss, _, grads = gradient(now[0])
+                theta = jax.tree.map(lambda t, g, w: t - lr * (g + lam * (t - w)), now[0], grads, at.w)
+                return theta, jnp.where(i == 0, loss, now[1])
 
-def make(config: Config, model: Model, solver: Solver) -> Method:
-    """pFedMe: personal models near a global one, which moves towards them."""
-    near = solver.with_own_steps(lambda hyper, _: steps_of(model, config.inner_steps, hyper))
+            theta, loss = jax.lax.fori_loop(0, self.inner_steps, inner, (at.theta, jnp.float32(0)))
+            return Carry(theta, jax.tree.map(lambda w, t: w - eta * lam * (w - t), at.w, theta)), loss
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> AtHome:
-        w = first_model(key, model)
-        return at_home(w, w, federation.clients)
-
-    def round(key: Array, state: AtHome, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[AtHome, Info]:
-        def diag(w: Array, personal: Array) -> dict[str, Array]:
-            return {"personal_distance": mean_over(cohort, cohort.mask, jnp.linalg.norm(personal - w, axis=1))}
-
-        return train_at_home(near, key, state, federation, cohort, hyper, config.average, diag, hyper["beta"])
-
-    def models(state: AtHome) -> tuple[Array, Array]:
-        own = jnp.where(state.drawn[:, None], state.home, state.w)
-        return own, jnp.arange(own.shape[0], dtype=jnp.int32)
-
-    return Method(init, round, models, also=also_global, chooses=False)
+        return OwnSteps(lambda start, _: Carry(start, start), step, lambda at: (at.w, model.ravel(at.theta)))
 
 
-def steps_of(model: Model, inner_steps: int, hyper: Hyper) -> OwnSteps:
-    """The steps of a client on θ_i and w_i. The loss for the report is that of θ_i when the batch arrives."""
-    lr, lam, eta = hyper["lr"], hyper["lam"], hyper["eta"]
-
-    def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
-        def inner(i: Array, now: tuple[Tree, Array]) -> tuple[Tree, Array]:
-            loss, _, grads = gradient(now[0])
-            theta = jax.tree.map(lambda t, g, w: t - lr * (g + lam * (t - w)), now[0], grads, at.w)
-            return theta, jnp.where(i == 0, loss, now[1])
-
-        theta, loss = jax.lax.fori_loop(0, inner_steps, inner, (at.theta, jnp.float32(0)))
-        return Carry(theta, jax.tree.map(lambda w, t: w - eta * lam * (w - t), at.w, theta)), loss
-
-    return OwnSteps(lambda start, _: Carry(start, start), step, lambda at: (at.w, model.ravel(at.theta)))
-
-
-pfedme = Entry(Config, make)
+pfedme = at_home(PFedMe)

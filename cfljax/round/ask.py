@@ -72,6 +72,12 @@ class Ask:
         seen = first_batches(self.key, self.federation, self.cohort, batch, self.solver.sequential)
         return self.bound(self.solver.losses(seen, models, self.cohort.ids, self.cohort.mask))
 
+    def gradients(self, models: Array) -> Array:
+        """f32[S, d]: the gradient of the loss on all training samples of each participant, at the first model."""
+        ids = self.cohort.ids
+        jobs = Jobs(ids, self.cohort.mask, jnp.ones(ids.shape), models, jnp.zeros_like(ids))
+        return self.solver.gradient(self.federation, jobs)[0]
+
     def pretrained(
         self, start: Array, then: Callable[[Array], Array], epochs: int | None = None, steps: int | None = None
     ) -> Array:

@@ -11,12 +11,14 @@ from cfljax.round.config import MethodConfig, TrainOptions
 from cfljax.types import Array, Hyper, LocalStep, Tree
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
+    from cfljax.local.optimiser import StepRule
+    from cfljax.local.own_steps import OwnSteps
     from cfljax.local.schedule import Work
     from cfljax.registry.options import Value
     from cfljax.round.ask import Ask
     from cfljax.round.before import Before
     from cfljax.round.state import Begun, Done, State
-    from cfljax.types import Federation
+    from cfljax.types import Federation, Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +73,11 @@ class Clustered(MethodConfig):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         regroups = cls.regroup is not Clustered.regroup
-        cls.averaged = () if regroups else ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
+        adapts = cls.adapt is not Clustered.adapt
+        cls.served = "models" if adapts else ""
+        cls.averaged = () if regroups or adapts else ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
         cls.chooses_by_loss = cls.chooses and not cls.scores_on_server
-        cls.waits = ""
+        cls.waits, cls.own = "", cls.own or adapts
         if cls.clients_per_cluster is not None:
             cls.waits = "it draws the participants of each cluster itself"
         elif regroups or cls.compares or cls.buffers:
@@ -104,6 +108,10 @@ class Clustered(MethodConfig):
     def step(self, hyper: Hyper) -> LocalStep:
         """The numbers of a local step."""
         return LocalStep.of(hyper)
+
+    def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
+        """The local steps themselves, of methods that have steps of their own (with `own_steps = True`)."""
+        raise NotImplementedError
 
     def work(self, work: Work) -> Work:
         """The amount of local training, from that of the run."""
@@ -136,6 +144,10 @@ class Clustered(MethodConfig):
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
         """The numbers of rounds after which `regroup` is called, in a run of `rounds` rounds."""
         return ()
+
+    def adapt(self, ask: Ask, state: State) -> Array:
+        """f32[C, d]: a model for each client, made from the one global model when clients are scored."""
+        raise NotImplementedError
 
     def kept(self, state: State) -> dict[str, Array]:
         """Arrays that are kept with the results."""

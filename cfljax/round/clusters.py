@@ -26,6 +26,7 @@ from cfljax.round.before import Before, trainers
 from cfljax.round.choice import gradient_work, is_private, join, reseeded, shares_of_all
 from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, need_groups, traffic
+from cfljax.round.parts import make_in_parts
 from cfljax.round.similarity import train_and_compare
 from cfljax.round.state import Done, State
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, Tree
@@ -34,14 +35,17 @@ from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, 
 def clustered(name: str, recipe: type[Clustered]) -> Entry[Any]:
     """The entry of a method of the package."""
 
-    def make(config: Clustered, model: Model, solver: Solver) -> Method[State]:
-        return Clusters(name, config, model, solver).method()
+    def plain(config: Clustered, model: Model, solver: Solver) -> Method[State]:
+        return ClusteredMethod(name, config, model, solver).method()
+
+    def make(config: Clustered, model: Model, solver: Solver) -> Method[Any]:
+        return make_in_parts(plain, config, model, solver, config.parts) if config.parts else plain(config, model, solver)
 
     make.__doc__ = recipe.__doc__
     return Entry(recipe, make)
 
 
-class Clusters:
+class ClusteredMethod:
     """The functions of a method, from its recipe, a model and a solver."""
 
     def __init__(self, name: str, config: Clustered, model: Model, solver: Solver):
@@ -49,6 +53,8 @@ class Clusters:
         self.find = auto.finder(config, model, solver, name) if isinstance(config, auto.CountedConfig) else None
         self.begins = type(config).begin is not Clustered.begin
         stepped = solver if type(config).step is Clustered.step else solver.with_step(config.step)
+        if config.own_steps:
+            stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
         work = config.work(solver.work)
         if config.aggregate == "gradient":
             work = gradient_work(work, config.estimate)
@@ -57,16 +63,19 @@ class Clusters:
 
     def method(self) -> Method[State]:
         config, kind, regroups = self.config, type(self.config), self.regroups
+        adapts = kind.adapt is not Clustered.adapt
         return Method(
             self.init,
             self.round,
-            models=lambda state: (state.models, state.labels),
+            models=self.models_of_each if adapts else lambda state: (state.models, state.labels),
             setup=self.setup,
             regroup=self.regroup if regroups else None,
             regroup_after=self.regroup_after if regroups else None,
             score=None if self.single else self.score,
             extras=self.extras,
-            chooses=not config.true_groups,
+            also=self.also if adapts else None,
+            adapt=self.adapt if adapts else None,
+            chooses=not (config.true_groups or adapts),
             follow=self.follow if config.true_groups else None,
             settle=None if kind.settle is Clustered.settle else self.settle,
             newcomers_choose=config.chooses and config.scores_on_server,
@@ -248,6 +257,21 @@ class Clusters:
             return jnp.where(without, ask.least(self.config.score(ask, state)), state.labels)
         found = jnp.where(state.labels >= 0, state.labels, self.config.join(ask, state))
         return jnp.where(found >= 0, found, state.clusters - 1 if self.config.leaves_out else 0)
+
+    def models_of_each(self, state: State) -> tuple[Array, Array]:
+        """The global model, for each client."""
+        clients = state.labels.shape[0]
+        return jnp.tile(state.models, (clients, 1)), jnp.arange(clients, dtype=jnp.int32)
+
+    def also(self, state: State) -> dict[str, tuple[Array, Array]]:
+        """Every client scored by the global model."""
+        return {"global": (state.models, jnp.zeros_like(state.labels))}
+
+    def adapt(self, state: State, federation: Federation, hyper: Hyper) -> Array:
+        """The models that clients are scored with."""
+        clients = jnp.arange(federation.clients, dtype=jnp.int32)
+        everyone = Cohort(clients, federation.train.count > 0, jnp.ones(federation.clients), jnp.int32(0))
+        return self.config.adapt(Ask(self.solver, keys.root(0), federation, everyone, hyper, in_round=False), state)
 
     def follow(self, state: State, federation: Federation) -> State:
         return state._replace(labels=jnp.asarray(federation.group))

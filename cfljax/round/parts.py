@@ -46,7 +46,7 @@ def make_in_parts(
     make: MakeMethod, config: MethodConfig, model: Model, solver: Solver, table: tuple[tuple[str, str], ...]
 ) -> Method:
     """The method of `make` with models that are shared in part, as `table` says (see `parts_of`)."""
-    parts = parts_of(model, table, bool(solver.work.head))
+    parts = parts_of(model, table, bool(solver.work.head or config.head_epochs))
     made = make(config, model, dataclasses.replace(solver, parts=parts))
     return in_parts(made, config, parts) if parts.kept.size or parts.shared.size else made
 

@@ -1,131 +1,172 @@
-"""For methods in which a client belongs to several models: which model explains which of its samples, the mixtures that follow from
-it, and a round in which every participant trains every model."""
+"""`Soft`: the recipe of methods in which each client has a mixture of K models, all of which it trains."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cfljax.devices.spread import spread
 from cfljax.lazy import jax, jnp
-from cfljax.local.averages import averages, with_lengths
-from cfljax.local.gradients import batch_of_client
+from cfljax.local.averages import AVERAGES, averages, with_lengths
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
-from cfljax.local.solver import Solver, owners_of
-from cfljax.local.stream import block_size, fold_blocks
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Traffic
+from cfljax.registry import Entry
+from cfljax.registry.options import option
+from cfljax.round.choice import need_clients
+from cfljax.round.common import first_models, traffic
+from cfljax.round.config import MethodConfig
+from cfljax.round.samples import in_lists, mean_over_samples, sample_labels
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
-Of = Callable[[Array, Array, Array], Array]
-"""(losses f32[K, B], labels i32[B], positions i32[B] of the samples' clients in the list) -> f32[K, B], a value per model and
-sample."""
+if TYPE_CHECKING:
+    from cfljax.local.solver import Solver
 
 
-class Explained(NamedTuple):
-    """What the participants find about their samples."""
+class Mixed(NamedTuple):
+    """The models, and the clients' mixtures of them."""
 
-    q: Array
-    """f32[S, K, N]: the share that each model has in each sample, in the order of the client's samples; beyond these it means
-    nothing."""
+    models: Array
+    """f32[K, d]."""
     mixture: Array
-    """f32[S, K]: the mean of q over a client's samples; as it was before where that mean is not finite, or there are no samples."""
+    """f32[C, K]: each row sums to one."""
+    drawn: Array
+    """bool[C]: has a mixture of its own."""
+    memory: Tree = None
+    """What else the method remembers."""
 
 
-def explain(
-    solver: Solver, federation: Federation, cohort: Cohort, models: Array, mixture: Array, log_prior: Array | None = None
-) -> Explained:
-    """The E-step of the participants, q ∝ mixture_k · exp(−loss_k), from their mixtures f32[S, K]. `log_prior` f32[K, M]: what is
-    subtracted from −loss_k of a sample with label m; None: nothing."""
+@dataclasses.dataclass(frozen=True)
+class Soft(MethodConfig):
+    """Each participant finds the `share` of every model in each of its samples, and its mixture is their mean; then it trains every
+    model, the losses of its samples multiplied by their shares. Each model becomes the mean of what the participants made of it. A
+    client is scored by the mean of the models' probabilities, weighted by its mixture. A subclass is a method: its fields are the
+    options, and it overrides what it does otherwise.
+
+    A client that has not been drawn yet gets its mixture by `newcomer_steps` such looks at its training samples, from equal
+    shares, with the models as they are.
+    """
+
+    clusters: int = option(3, "number of models", low=1)
+    average: str = option("samples", "weights of the participants", choices=AVERAGES)
+    newcomer_steps: int = option(10, "E-steps that give a client its mixture if it has not been drawn", low=1)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.served, cls.waits = "models", "each participant sends updates of several models"
+
+    def share(self, log_mixture: Array, losses: Array, axis: int) -> Array:
+        """The share of each model in each sample, from the logarithm of the client's mixture and the losses (less what `of_label`
+        adds), along the axis of models."""
+        return jax.nn.softmax(log_mixture - losses, axis=axis)
+
+    def of_label(self, state: Mixed) -> Array | None:
+        """f32[K, M]: what is added to the loss of a model on a sample with label m; None: nothing."""
+        return None
+
+    def first_memory(self, federation: Federation) -> Tree:
+        """What the method remembers before the first round."""
+        return None
+
+    def remember(self, state: Mixed, solver: Solver, federation: Federation, cohort: Cohort, shares: Array) -> Tree:
+        """What it remembers after a round in which the participants found these shares f32[S, K, N]."""
+        return state.memory
+
+    def floats(self, classes: int) -> int:
+        """How many numbers beside models each participant receives, and sends."""
+        return 0
+
+    def kept(self, state: Mixed) -> dict[str, Array]:
+        """Arrays that are kept with the results."""
+        return {"mixture": state.mixture}
+
+    @property
+    def no_feedback(self) -> str:
+        """One update per model is sent."""
+        return "it sends an update of each model in a round"
+
+    def releases(self, rounds: int) -> tuple[int, int]:
+        """Every participant is in the sums of all models."""
+        return rounds * self.clusters, 0
+
+
+def soft(name: str, recipe: type[Soft]) -> Entry[Any]:
+    """The entry of a method of the package."""
+
+    def make(config: Soft, model: Model, solver: Solver) -> Method[Mixed]:
+        return _method(name, config, model, solver)
+
+    make.__doc__ = recipe.__doc__
+    return Entry(recipe, make)
+
+
+def _method(name: str, config: Soft, model: Model, solver: Solver) -> Method[Mixed]:
+    k = config.clusters
+
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
+        need_clients(federation, k, name)
+        return {}
+
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Mixed:
+        equal, nobody = jnp.full((federation.clients, k), 1 / k), jnp.zeros(federation.clients, bool)
+        return Mixed(first_models(key, model, k), equal, nobody, config.first_memory(federation))
+
+    def round(key: Array, state: Mixed, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Mixed, Info]:
+        q = _shares(config, solver, federation, cohort, state)
+        mixture = _mixture(federation, cohort, q, state.mixture[cohort.ids])
+        each, which = cohort.repeat(k), jnp.tile(jnp.arange(k, dtype=jnp.int32), cohort.ids.shape[0])
+        jobs = jobs_from(each, state.models, which, weights=q.reshape(-1, q.shape[2]))
+        mix = averages(solver, federation, each, which, k, config.average, hyper)
+        trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, state.models))
+        floats = config.floats(federation.classes)
+        sent = with_lengths(traffic(cohort, k, k, floats, floats), cohort, config.average)
+        new = trained.mixed.new
+        info = report_trained(federation, each, trained, which, new - state.models, sent)
+        there = jnp.where(cohort.mask, cohort.ids, federation.clients)
+        memory = config.remember(state, solver, federation, cohort, q)
+        drawn = state.drawn.at[there].set(True, mode="drop")
+        return Mixed(new, state.mixture.at[there].set(mixture, mode="drop"), drawn, memory), info
+
+    def mixture(state: Mixed, federation: Federation, hyper: Hyper) -> Array:
+        return _mixtures(config, solver, federation, state)
+
+    def score(state: Mixed, federation: Federation, hyper: Hyper) -> Array:
+        return jnp.argmax(mixture(state, federation, hyper), axis=1).astype(jnp.int32)
+
+    def models(state: Mixed) -> tuple[Array, Array]:
+        return state.models, jnp.where(state.drawn, jnp.argmax(state.mixture, axis=1), -1).astype(jnp.int32)
+
+    return Method(init, round, models, setup=setup, score=score, mixture=mixture, extras=config.kept)
+
+
+def _shares(config: Soft, solver: Solver, federation: Federation, cohort: Cohort, state: Mixed) -> Array:
+    """f32[S, K, N]: the share of each model in each sample of the participants, in the order of the client's samples; beyond these
+    it means nothing."""
+    losses, more = solver.sample_losses(federation, state.models, cohort.ids, cohort.mask), config.of_label(state)
+    if more is not None:
+        losses = losses + jnp.swapaxes(more[:, sample_labels(solver, federation, cohort)], 0, 1)
+    return config.share(jnp.log(state.mixture[cohort.ids])[:, :, None], losses, 1)
+
+
+def _mixture(federation: Federation, cohort: Cohort, q: Array, before: Array) -> Array:
+    """f32[S, K]: the mean of q over a client's samples; as it was before where that is not finite, or there are no samples."""
     count = federation.train.count[cohort.ids]
-    there = in_lists(federation, cohort)
-    losses = solver.sample_losses(federation, models, cohort.ids, cohort.mask)
-    if log_prior is not None:
-        labels = sample_labels(solver, federation, cohort)
-        losses = losses + jnp.swapaxes(log_prior[:, labels], 0, 1)
-    q = _shares(jnp.log(mixture)[:, :, None], losses, 1)
-    mean = jnp.where(there[:, None, :], q, 0.0).sum(axis=2) / jnp.maximum(count, 1)[:, None]
+    mean = jnp.where(in_lists(federation, cohort)[:, None, :], q, 0.0).sum(axis=2) / jnp.maximum(count, 1)[:, None]
     known = cohort.mask & (count > 0) & jnp.isfinite(mean).all(axis=1)
-    return Explained(q, jnp.where(known[:, None], mean, mixture))
+    return jnp.where(known[:, None], mean, before)
 
 
-def in_lists(federation: Federation, cohort: Cohort) -> Array:
-    """bool[S, N]: the places of the participants' samples, among as many places as the largest client has samples."""
-    return jnp.arange(federation.train.longest) < federation.train.count[cohort.ids][:, None]
-
-
-def sample_labels(solver: Solver, federation: Federation, cohort: Cohort) -> Array:
-    """i32[S, N]: the labels of the participants' samples as they see them, in the order of their samples; 0 beyond them."""
-    positions = jnp.arange(federation.train.longest)
-
-    def of(s: Array) -> Array:
-        client = cohort.ids[s]
-        here = cohort.mask[s] & (s >= 0) & (positions < federation.train.count[client])
-        return batch_of_client(federation, client, positions, here).y
-
-    ones = jnp.ones(cohort.ids.shape[0])
-    jobs = Jobs(cohort.ids, cohort.mask, ones, ones[:, None], jnp.zeros_like(cohort.ids))
-    return spread(of, ones, solver.plan, owners_of(federation, jobs))
-
-
-def mixtures_of_all(
-    solver: Solver, federation: Federation, models: Array, mixture: Array, known: Array, steps: int, log_prior: Array | None = None
-) -> Array:
-    """f32[C, K]: the mixtures f32[C, K], in which clients where `known` bool[C] is False have that of `steps` E-steps on their own
-    training samples, from equal shares, with the models as they are. Without samples the shares stay equal."""
-    without = ~known & federation.trains
-    equal = jnp.full_like(mixture, 1 / mixture.shape[1])
+def _mixtures(config: Soft, solver: Solver, federation: Federation, state: Mixed) -> Array:
+    """f32[C, K]: the mixtures of all clients. Without samples the shares stay equal."""
+    without, more = ~state.drawn & federation.trains, config.of_label(state)
+    equal = jnp.full_like(state.mixture, 1 / state.mixture.shape[1])
 
     def step(_: Array, now: Array) -> Array:
         prior = jnp.log(now).T
 
         def of(losses: Array, y: Array, owner: Array) -> Array:
-            return _shares(prior[:, owner], losses if log_prior is None else losses + log_prior[:, y], 0)
+            return config.share(prior[:, owner], losses if more is None else losses + more[:, y], 0)
 
-        new = mean_over_samples(solver, federation, models, without, of)
+        new = mean_over_samples(solver, federation, state.models, without, of)
         return jnp.where(jnp.isfinite(new).all(axis=1, keepdims=True), new, now)
 
-    found = jax.lax.fori_loop(0, jnp.where(jnp.any(without), steps, 0), step, equal)
-    return jnp.where(known[:, None], mixture, jnp.where(without[:, None], found, equal))
-
-
-def mean_over_samples(solver: Solver, federation: Federation, models: Array, who: Array, of: Of) -> Array:
-    """f32[C, K]: the mean of the values `of` over the training samples of each client where `who` bool[C] is True. The time is that
-    of their samples, and memory holds one block of samples."""
-    split, clients = federation.train, jnp.arange(federation.clients)
-    model, most = solver.model, federation.clients * split.longest
-    block = block_size(model, federation, models.shape[0], most, solver.plan.on_cpu)
-    params = jax.vmap(model.unravel)(models)
-
-    def visit(total: Array, x: Array, y: Array, place: Array, valid: Array) -> Array:
-        losses = jax.vmap(lambda p: model.loss(model.forward(p, x), y))(params)
-        return total.at[place].add(jnp.where(valid, of(losses, y, place), 0.0).T)
-
-    total = fold_blocks(federation, split, clients, who, block, visit, jnp.zeros((federation.clients, models.shape[0])))
-    return total / jnp.maximum(split.count, 1)[:, None]
-
-
-def train_all(
-    solver: Solver,
-    key: Array,
-    federation: Federation,
-    cohort: Cohort,
-    models: Array,
-    q: Array,
-    hyper: Hyper,
-    average: str,
-    traffic: Traffic,
-) -> tuple[Array, Info]:
-    """Every participant trains each of the models f32[K, d] on its samples, their losses multiplied by q f32[S, K, N]. The models
-    become the means of what the participants made of them, by `average`. Returns them, and the report on the round."""
-    k = models.shape[0]
-    each, which = cohort.repeat(k), jnp.tile(jnp.arange(k, dtype=jnp.int32), cohort.ids.shape[0])
-    jobs = jobs_from(each, models, which, weights=q.reshape(-1, q.shape[2]))
-    mix = averages(solver, federation, each, which, k, average, hyper)
-    trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, models))
-    new, sent = trained.mixed.new, with_lengths(traffic, cohort, average)
-    return new, report_trained(federation, each, trained, which, new - models, sent)
-
-
-def _shares(log_mixture: Array, losses: Array, axis: int) -> Array:
-    """q ∝ exp(log_mixture − losses) along the axis of models."""
-    return jax.nn.softmax(log_mixture - losses, axis=axis)
+    found = jax.lax.fori_loop(0, jnp.where(jnp.any(without), config.newcomer_steps, 0), step, equal)
+    return jnp.where(state.drawn[:, None], state.mixture, jnp.where(without[:, None], found, equal))

@@ -1,0 +1,123 @@
+"""`AtHome`: the recipe of methods with one global model, beside which something stays with each client."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cfljax.kernels.mix import mix_updates, usable
+from cfljax.lazy import jnp
+from cfljax.local.averages import averages, with_lengths
+from cfljax.local.reports import mean_over, report
+from cfljax.local.rounds import jobs_from
+from cfljax.registry import Entry
+from cfljax.round.common import first_model, keep_own, traffic
+from cfljax.round.config import PersonalConfig
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
+
+if TYPE_CHECKING:
+    from cfljax.local.optimiser import StepRule
+    from cfljax.local.own_steps import OwnSteps
+    from cfljax.local.solver import Solver
+
+
+class Kept(NamedTuple):
+    """The state of these methods."""
+
+    w: Array
+    """f32[1, d] the global model."""
+    home: Array
+    """f32[C, m]: what stays with each client."""
+    drawn: Array
+    """bool[C]: it has been trained."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AtHome(PersonalConfig):
+    """FedAvg of a global model w, and something at home with each client. A subclass is a method: its fields are the options, and
+    it overrides what it does otherwise.
+
+    Both are trained in the same steps (`steps`), or what is at home as a model of its own, from itself and pulled to w by `pull`.
+    What is not finite is left out, at home and on the server. A client is scored with its `personal` model; the accuracy of w is
+    the diagnostic `accuracy_global`. A client that has not been drawn yet has what all begin with at home.
+    """
+
+    served = "w"
+    average = "samples"
+    """The weights of the participants: "samples", "uniform" or "nova". Methods have an option of this name."""
+
+    def first_home(self, w: Array, hyper: Hyper) -> Array:
+        """f32[m]: what every client has at home at first, from the first model f32[d]."""
+        return w
+
+    def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps | None:
+        """The local steps on both; None: they are trained one after the other, on the same batches."""
+        return None
+
+    def pull(self, hyper: Hyper) -> Array | None:
+        """The strength of the pull of the model at home to w, where both are trained one after the other; None: none."""
+        return None
+
+    def move(self, w: Array, mean: Array, hyper: Hyper) -> Array:
+        """f32[1, d]: the global model after a round, from the one before and the mean of the participants'."""
+        return mean
+
+    def personal(self, state: Kept) -> Array:
+        """f32[C, d]: the model that each client is scored with."""
+        return jnp.where(state.drawn[:, None], state.home, state.w)
+
+    def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
+        """Further quantities for the history, from the new global model f32[1, d] and what participants have at home f32[S, m].
+        `mean(f32[S])` is the mean over the participants."""
+        return {}
+
+
+def at_home(recipe: type[AtHome]) -> Entry[Any]:
+    """The entry of a method of the package."""
+
+    def make(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
+        return _method(config, model, solver)
+
+    make.__doc__ = recipe.__doc__
+    return Entry(recipe, make)
+
+
+def _method(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
+    together = type(config).steps is not AtHome.steps
+    both = solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule)) if together else solver
+    alone = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=config.pull(hyper)))
+
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Kept:
+        w = first_model(key, model)
+        home = jnp.tile(config.first_home(w, hyper), (federation.clients, 1))
+        return Kept(w[None], home, jnp.zeros(federation.clients, bool))
+
+    def round(key: Array, state: Kept, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Kept, Info]:
+        everyone, old, w = jnp.zeros_like(cohort.ids), state.home[cohort.ids], state.w
+        updates = both.fit(key, federation, jobs_from(cohort, w, everyone, home=old if together else None), hyper)
+        if together:
+            assert updates.home is not None
+            change = updates.home - old
+        else:
+            mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
+            change = alone.train(key, federation, jobs_from(cohort, old, mine, anchor=w, anchor_of=everyone), hyper).delta
+        mix = averages(both, federation, cohort, everyone, 1, config.average, hyper)
+        mixed = mix_updates(mix, updates.delta, w, solver.rule(key, hyper))
+        kept, new = keep_own(cohort, change, old), config.move(w, mixed.new, hyper)
+        either = cohort.mask & ~(usable(updates.delta) & usable(change))
+        mixed = mixed._replace(new=new, nonfinite=jnp.sum(either, dtype=jnp.int32))
+        drawn = state.drawn.at[cohort.ids].max(cohort.mask & usable(change))
+        sent = with_lengths(traffic(cohort), cohort, config.average)
+        shown = config.shows(new, kept.new, lambda each: mean_over(cohort, cohort.mask, each))
+        info = report(federation, cohort, updates, w[everyone], new[everyone], mixed, sent, **shown)
+        return Kept(new, state.home.at[cohort.ids].set(kept.new), drawn), info
+
+    def models(state: Kept) -> tuple[Array, Array]:
+        own = config.personal(state)
+        return own, jnp.arange(own.shape[0], dtype=jnp.int32)
+
+    def also(state: Kept) -> dict[str, tuple[Array, Array]]:
+        return {"global": (state.w, jnp.zeros(state.drawn.shape, jnp.int32))}
+
+    return Method(init, round, models, also=also, chooses=False)
