@@ -24,6 +24,7 @@ ORDER = [
     "kernels",
     "devices",
     "local",
+    "round",
     "methods",
     "engine",
     "config",

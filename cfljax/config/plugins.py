@@ -32,6 +32,7 @@ from cfljax.methods import METHODS
 from cfljax.registry import Registry, adopt
 from cfljax.registry.entries import Make, Origin, loading
 from cfljax.registry.options import NoOptions, show
+from cfljax.round.entry import entry
 from cfljax.registry.sources import beside, hash_of, package, program
 
 if TYPE_CHECKING:
@@ -58,9 +59,16 @@ _folders: dict[str, Path] = {}
 
 
 def register_method(name: str, options: type = NoOptions, *, version: object = None) -> Callable[[MethodT], MethodT]:
-    """Register `make(config, model, solver) -> Method` under a name; `config` is an instance of `options`. `version`,
-    in each of these functions: for an entry of a notebook, part of its runs' ids beside the source of `make`."""
-    return _register(METHODS, name, options, version)
+    """Register a class (a `Clustered`, `Soft` or `AtHome`, a frozen dataclass), or `make(config, model, solver) -> Method` with
+    the class `options` of its `config`, under a name. `version`, in each of these functions: for an entry of a notebook, part of
+    its runs' ids beside the source."""
+
+    def add(made: Any) -> Any:
+        of_class = isinstance(made, type)
+        METHODS.add(name, entry(name, made).make if of_class else made, made if of_class else options, version)
+        return made
+
+    return add
 
 
 def register_model(name: str, options: type = NoOptions, *, version: object = None) -> Callable[[ModelT], ModelT]:

@@ -29,7 +29,8 @@ from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.train import Position, start_of, stepper
 from cfljax.registry.options import option
-from cfljax.round.at_home import AtHome, Kept, at_home
+from cfljax.round.at_home import AtHome, Kept
+from cfljax.round.entry import entry
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Deng et al. 2020"
@@ -97,4 +98,4 @@ class APFL(AtHome):
         return OwnSteps(begin, step, end)
 
 
-apfl = at_home(APFL)
+apfl = entry("apfl", APFL)

@@ -30,7 +30,7 @@ import dataclasses
 from cfljax.registry.options import option
 from cfljax.round.auto import CountedConfig
 from cfljax.round.clustered import Clustered
-from cfljax.round.clusters import clustered
+from cfljax.round.entry import entry
 from cfljax.types import Hyper, LocalStep
 
 PAPER = "“Clustered federated learning based on momentum gradient descent for heterogeneous data”"
@@ -54,4 +54,4 @@ class CFLMGD(CountedConfig, Clustered):
         return LocalStep.of(hyper)._replace(momentum=hyper["beta"])
 
 
-cfl_mgd = clustered("cfl_mgd", CFLMGD)
+cfl_mgd = entry("cfl_mgd", CFLMGD)

@@ -39,8 +39,8 @@ from cfljax.methods.fedavg import FedAvg
 from cfljax.registry.options import Value, option
 from cfljax.round.ask import Ask
 from cfljax.round.before import Before
-from cfljax.round.clusters import clustered
 from cfljax.round.config import TrainOptions
+from cfljax.round.entry import entry
 from cfljax.round.similarity import compared_size, similarity
 from cfljax.round.state import Done, State
 from cfljax.types import Array, Federation
@@ -129,7 +129,7 @@ class Sattler(FedAvg):
         """HOST. Every cluster that meets the conditions is split once."""
         eps1, eps2, gamma_max = (float(ask.hyper[name]) for name in ("eps1", "eps2", "gamma_max"))
         state = jax.tree.map(np.array, state)
-        models, labels, active, looked = state.models, state.labels, state.active, state.memory
+        models, labels, active, looked = state.models, state.labels, np.asarray(state.active), state.memory
         for k in np.flatnonzero(active):
             own = np.flatnonzero((labels == k) & (looked.norms >= 0))
             own = own[np.argsort(ask.uid[own], kind="stable")]  # so that the order of clients changes nothing
@@ -150,4 +150,4 @@ class Sattler(FedAvg):
         return state
 
 
-cfl_sattler = clustered("cfl_sattler", Sattler)
+cfl_sattler = entry("cfl_sattler", Sattler)

@@ -21,7 +21,8 @@ from collections.abc import Callable
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
 from cfljax.registry.options import option
-from cfljax.round.at_home import AtHome, at_home
+from cfljax.round.at_home import AtHome
+from cfljax.round.entry import entry
 from cfljax.types import Array, Hyper
 
 PAPER = "Li et al. 2021"
@@ -43,4 +44,4 @@ class Ditto(AtHome):
         return {"personal_distance": mean(jnp.linalg.norm(home - w, axis=1))}
 
 
-ditto = at_home(Ditto)
+ditto = entry("ditto", Ditto)

@@ -13,7 +13,7 @@ import dataclasses
 from cfljax.local.averages import AVERAGES
 from cfljax.registry.options import option
 from cfljax.round.clustered import Clustered
-from cfljax.round.clusters import clustered
+from cfljax.round.entry import entry
 
 PAPER = "McMahan et al. 2017"
 
@@ -25,4 +25,4 @@ class FedAvg(Clustered):
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
 
 
-fedavg = clustered("fedavg", FedAvg)
+fedavg = entry("fedavg", FedAvg)

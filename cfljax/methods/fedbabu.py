@@ -23,8 +23,8 @@ import dataclasses
 from cfljax.errors import SpecError
 from cfljax.methods.fedavg import FedAvg
 from cfljax.registry.options import Value
-from cfljax.round.clusters import clustered
 from cfljax.round.config import TrainOptions
+from cfljax.round.entry import entry
 
 PAPER = "Oh et al. 2022"
 
@@ -42,4 +42,4 @@ class FedBABU(FedAvg):
             raise SpecError(f'train.schedule = "{train.schedule}": the head of {where} does not train in the rounds; leave it out')
 
 
-fedbabu = clustered("fedbabu", FedBABU)
+fedbabu = entry("fedbabu", FedBABU)

@@ -30,7 +30,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.round.soft import Soft, soft
+from cfljax.round.entry import entry
+from cfljax.round.soft import Soft
 
 PAPER = "Marfoq et al. 2021"
 
@@ -40,4 +41,4 @@ class FedEM(Soft):
     """FedEM: every client has a mixture of models, found by expectation and maximisation."""
 
 
-fedem = soft("fedem", FedEM)
+fedem = entry("fedem", FedEM)

@@ -52,12 +52,12 @@ from cfljax.round.ask import Ask
 from cfljax.round.auto import CountedConfig
 from cfljax.round.before import Before
 from cfljax.round.clustered import Clustered
-from cfljax.round.clusters import clustered
 from cfljax.round.cold_start import COLD_STARTS, first_groups
 from cfljax.round.config import TrainOptions
+from cfljax.round.entry import entry
 from cfljax.round.similarity import similarity
 from cfljax.round.state import Begun, Done, State
-from cfljax.types import Array, Hyper, LocalStep
+from cfljax.types import Array, Hyper, LocalStep, on_host
 
 PAPER = "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed data-driven measure”"
 NEWCOMER = ("initial", "latest", "auxiliary")
@@ -156,7 +156,9 @@ class FedGroup(CountedConfig, Clustered):
             for part, moved in ask.updates_in_parts(start, others, **self.length):
                 guess[part] = quick_jit(newcomer_group)(directions, moved, active)  # eq. 9
         ask.asked = asked  # the others are billed when they join
-        return Begun(start + directions, labels, guess, memory=Compass(start, directions, active, asked), extras=snapshot)
+        return Begun(
+            start + directions, labels, guess, memory=Compass(*map(on_host, (start, directions, active, asked))), extras=snapshot
+        )
 
     def choose(self, ask: Ask, state: State) -> Array:
         """i32[S]: its group, also that of newcomers; with `rac = "always"` a random one of all but founders."""
@@ -204,4 +206,4 @@ def _random(key: Array, uid: Array, active: Array) -> Array:
     return jnp.argmax(jnp.where(active, (draws >> 1) + 1, 0), axis=1).astype(jnp.int32)
 
 
-fedgroup = clustered("fedgroup", FedGroup)
+fedgroup = entry("fedgroup", FedGroup)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.clusters import clustered
+from cfljax.round.entry import entry
 
 PAPER = "Arivazhagan et al. 2019"
 
@@ -29,4 +29,4 @@ class FedPer(FedAvg):
     parts, own = (("head", "client"),), True
 
 
-fedper = clustered("fedper", FedPer)
+fedper = entry("fedper", FedPer)

@@ -14,7 +14,7 @@ import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
 from cfljax.registry.options import option
-from cfljax.round.clusters import clustered
+from cfljax.round.entry import entry
 from cfljax.types import Hyper, LocalStep
 
 PAPER = "Li et al. 2020"
@@ -31,4 +31,4 @@ class FedProx(FedAvg):
         return LocalStep.of(hyper)._replace(mu=hyper["mu"])
 
 
-fedprox = clustered("fedprox", FedProx)
+fedprox = entry("fedprox", FedProx)

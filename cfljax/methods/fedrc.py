@@ -32,8 +32,9 @@ import dataclasses
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.solver import Solver
+from cfljax.round.entry import entry
 from cfljax.round.samples import in_lists, sample_labels
-from cfljax.round.soft import Mixed, Soft, soft
+from cfljax.round.soft import Mixed, Soft
 from cfljax.types import Array, Cohort, Federation
 
 PAPER = "Guo et al. 2024"
@@ -90,4 +91,4 @@ def _by_label(solver: Solver, federation: Federation, cohort: Cohort, q: Array) 
     return jax.lax.map(of, (jnp.where(here[:, None, :], q, 0.0), labels), batch_size=TOGETHER)
 
 
-fedrc = soft("fedrc", FedRC)
+fedrc = entry("fedrc", FedRC)

@@ -21,8 +21,8 @@ from cfljax.errors import SpecError
 from cfljax.local.schedule import Work
 from cfljax.registry.options import Value, option
 from cfljax.round.clustered import Clustered
-from cfljax.round.clusters import clustered
 from cfljax.round.config import TrainOptions
+from cfljax.round.entry import entry
 
 PAPER = "Collins et al. 2021"
 
@@ -49,4 +49,4 @@ class FedRep(Clustered):
         return work._replace(epochs=(work.epochs or 0) + self.head_epochs, head=self.head_epochs)
 
 
-fedrep = clustered("fedrep", FedRep)
+fedrep = entry("fedrep", FedRep)

@@ -30,8 +30,8 @@ from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.registry.options import Value, option
 from cfljax.round.before import Before
-from cfljax.round.clusters import clustered
 from cfljax.round.config import TrainOptions
+from cfljax.round.entry import entry
 from cfljax.round.similarity import compared_size, similarity
 from cfljax.round.state import State
 
@@ -101,4 +101,4 @@ class FLHC(FedAvg):
         return host.settle_noise(updates, labels)
 
 
-fl_hc = clustered("fl_hc", FLHC)
+fl_hc = entry("fl_hc", FLHC)

@@ -29,7 +29,7 @@ from cfljax.local.averages import AVERAGES
 from cfljax.registry.options import option
 from cfljax.round.auto import CountedConfig
 from cfljax.round.clustered import Clustered
-from cfljax.round.clusters import clustered
+from cfljax.round.entry import entry
 
 PAPER = "Ghosh et al. 2020"
 
@@ -49,4 +49,4 @@ class IFCA(CountedConfig, Clustered):
     reseed: str = option("never", "put random participants into the clusters", choices=("never", "when_empty", "always"))
 
 
-ifca = clustered("ifca", IFCA)
+ifca = entry("ifca", IFCA)

@@ -38,8 +38,8 @@ from cfljax.registry.options import Value, option
 from cfljax.round.ask import Ask
 from cfljax.round.auto import CountedConfig
 from cfljax.round.clustered import Clustered
-from cfljax.round.clusters import clustered
 from cfljax.round.config import TrainOptions
+from cfljax.round.entry import entry
 from cfljax.round.state import State
 from cfljax.types import Array, Federation, Hyper
 
@@ -89,7 +89,7 @@ class Joint(CountedConfig, Clustered):
             return joint_cost(ask.bound(loss), jnp.clip(alike, -1.0, 1.0) if ask.private else alike, lam)
 
         ask.models_of_all(state.models)
-        ask.broadcast(state.count)
+        ask.broadcast(state.in_use)
         return ask.by_blocks(block, max(1, BLOCK[not ask.solver.sequential] // ask.solver.model.size))
 
     def score_range(self, hyper: Hyper) -> Array:
@@ -104,4 +104,4 @@ class Joint(CountedConfig, Clustered):
             raise SpecError(f'train.privacy.choice with {where}.similarity = "euclidean": {why}')
 
 
-joint = clustered("joint", Joint)
+joint = entry("joint", Joint)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.clusters import clustered
+from cfljax.round.entry import entry
 
 PAPER = "Liang et al. 2020"
 
@@ -30,4 +30,4 @@ class LGFedAvg(FedAvg):
     parts, own = (("body", "client"),), True
 
 
-lg_fedavg = clustered("lg_fedavg", LGFedAvg)
+lg_fedavg = entry("lg_fedavg", LGFedAvg)

@@ -46,7 +46,7 @@ from cfljax.round.ask import Ask
 from cfljax.round.auto import CountedConfig
 from cfljax.round.before import Before
 from cfljax.round.clustered import Clustered
-from cfljax.round.clusters import clustered
+from cfljax.round.entry import entry
 from cfljax.round.host_clusters import places
 from cfljax.round.similarity import compared_size, shortened, similarity
 from cfljax.round.state import Begun, Done, State
@@ -145,4 +145,4 @@ def _rand_index(labels: np.ndarray, group: np.ndarray) -> float:
     return adjusted_rand_score(group[known], labels[known]) if known.any() else np.nan
 
 
-ocfl = clustered("ocfl", OCFL)
+ocfl = entry("ocfl", OCFL)

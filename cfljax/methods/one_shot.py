@@ -34,7 +34,7 @@ from cfljax.registry.options import option
 from cfljax.round.auto import CountedConfig
 from cfljax.round.before import Before
 from cfljax.round.clustered import Clustered
-from cfljax.round.clusters import clustered
+from cfljax.round.entry import entry
 from cfljax.round.similarity import compared_size, similarity
 from cfljax.round.state import Begun
 from cfljax.types import Array
@@ -77,4 +77,4 @@ def _find(key: Array, moves: Array, there: Array, uid: Array, clusters: int) -> 
     return jnp.where(found.labels >= 0, found.labels, nearest(moves, found.centres, used))
 
 
-one_shot = clustered("one_shot", OneShot)
+one_shot = entry("one_shot", OneShot)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.clusters import clustered
+from cfljax.round.entry import entry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,4 +19,4 @@ class Oracle(FedAvg):
     true_groups = True
 
 
-oracle = clustered("oracle", Oracle)
+oracle = entry("oracle", Oracle)

@@ -32,7 +32,7 @@ from cfljax.local.train import Position, start_of, stepper
 from cfljax.registry.options import option
 from cfljax.round.ask import Ask
 from cfljax.round.clustered import Clustered
-from cfljax.round.clusters import clustered
+from cfljax.round.entry import entry
 from cfljax.round.state import State
 from cfljax.types import Array, Hyper, LocalStep, Model
 
@@ -70,4 +70,4 @@ class PerFedAvg(Clustered):
         return OwnSteps(lambda start, _: start_of(rule, start, None), step, lambda at: (at.params, None))
 
 
-per_fedavg = clustered("per_fedavg", PerFedAvg)
+per_fedavg = entry("per_fedavg", PerFedAvg)

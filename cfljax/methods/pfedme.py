@@ -28,8 +28,9 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.registry.options import Value, option
-from cfljax.round.at_home import AtHome, at_home
+from cfljax.round.at_home import AtHome
 from cfljax.round.config import TrainOptions
+from cfljax.round.entry import entry
 from cfljax.types import Array, Hyper, Model, Tree
 
 PAPER = "Dinh et al. 2020"
@@ -84,4 +85,4 @@ class PFedMe(AtHome):
         return OwnSteps(lambda start, _: Carry(start, start), step, lambda at: (at.w, model.ravel(at.theta)))
 
 
-pfedme = at_home(PFedMe)
+pfedme = entry("pfedme", PFedMe)

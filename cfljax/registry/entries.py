@@ -12,6 +12,7 @@ import importlib
 import importlib.metadata
 import inspect
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
@@ -79,7 +80,9 @@ def _origin(make: Callable[..., object], options: type, version: object) -> Orig
 
 
 def _file_of(make: Callable[..., object]) -> Path:
-    return Path(getattr(getattr(inspect.unwrap(make), "__code__", None), "co_filename", ""))
+    made = inspect.unwrap(make)
+    code, module = getattr(made, "__code__", None), sys.modules.get(getattr(made, "__module__", ""))
+    return Path(code.co_filename if code is not None else getattr(module, "__file__", None) or "")
 
 
 def _fields_of(options: type) -> str:

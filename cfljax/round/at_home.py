@@ -11,7 +11,6 @@ from cfljax.lazy import jnp
 from cfljax.local.averages import averages, with_lengths
 from cfljax.local.reports import mean_over, report
 from cfljax.local.rounds import jobs_from
-from cfljax.registry import Entry
 from cfljax.round.common import first_model, keep_own, traffic
 from cfljax.round.config import PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
@@ -47,13 +46,17 @@ class AtHome(PersonalConfig):
     average = "samples"
     """The weights of the participants: "samples", "uniform" or "nova". Methods have an option of this name."""
 
+    def method(self, name: str, model: Model, solver: Solver) -> Method[Any]:
+        """The functions of the method of this name."""
+        return _method(self, model, solver)
+
     def first_home(self, w: Array, hyper: Hyper) -> Array:
         """f32[m]: what every client has at home at first, from the first model f32[d]."""
         return w
 
-    def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps | None:
-        """The local steps on both; None: they are trained one after the other, on the same batches."""
-        return None
+    def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
+        """The local steps on both; without it they are trained one after the other, on the same batches."""
+        raise NotImplementedError
 
     def pull(self, hyper: Hyper) -> Array | None:
         """The strength of the pull of the model at home to w, where both are trained one after the other; None: none."""
@@ -71,16 +74,6 @@ class AtHome(PersonalConfig):
         """Further quantities for the history, from the new global model f32[1, d] and what participants have at home f32[S, m].
         `mean(f32[S])` is the mean over the participants."""
         return {}
-
-
-def at_home(recipe: type[AtHome]) -> Entry[Any]:
-    """The entry of a method of the package."""
-
-    def make(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
-        return _method(config, model, solver)
-
-    make.__doc__ = recipe.__doc__
-    return Entry(recipe, make)
 
 
 def _method(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:

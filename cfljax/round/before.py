@@ -12,6 +12,7 @@ from cfljax import keys
 from cfljax.local.solver import Solver
 from cfljax.round import auto
 from cfljax.round.common import first_model_on_host
+from cfljax.round.config import MethodConfig
 from cfljax.round.pretrain import Pretrainer, late, means, newcomers, pretrainer, ready, solver_before
 from cfljax.round.similarity import shortened
 from cfljax.round.state import Number
@@ -37,8 +38,16 @@ class Before:
     """What a method may ask before the first round."""
 
     def __init__(
-        self, name: str, config: auto.CountedConfig, model: Model, solver: Solver, train: Trainers, key: Array, federation: Federation, hyper: Hyper
-    ):  # fmt: skip
+        self,
+        name: str,
+        config: MethodConfig,
+        model: Model,
+        solver: Solver,
+        train: Trainers,
+        key: Array,
+        federation: Federation,
+        hyper: Hyper,
+    ):
         self.name, self.config, self.model, self.solver, self._train = name, config, model, solver, train
         self.key, self.federation, self.hyper = key, federation, hyper
         self.uid = np.asarray(federation.uid)
@@ -72,7 +81,7 @@ class Before:
     def updates_in_parts(
         self, start: np.ndarray, ids: np.ndarray, epochs: int | None = None, steps: int | None = None
     ) -> Iterator[Part]:
-        """The updates of these clients, a few at a time, after so much training from `start`; without an amount, that of a round."""
+        """The updates of these clients after training from `start`, a few at a time; without an amount, as much as in a round."""
         self.asked[ids] = True
         yield from self._train(epochs, steps)(self.key, self.federation, self.hyper, start, ids)
 
@@ -85,6 +94,7 @@ class Before:
 
     def clusters(self, moves: np.ndarray, ids: np.ndarray) -> int:
         """The number of clusters: that of the options, or the one that these updates f32[n, d] show."""
+        assert isinstance(self.config, auto.CountedConfig)
         self.number = auto.number_of(self.config, moves[np.argsort(self.uid[ids], kind="stable")])
         return int(auto.count(self.number, self.config.models_kept))
 

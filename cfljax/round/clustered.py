@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
@@ -14,11 +14,12 @@ if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.local.optimiser import StepRule
     from cfljax.local.own_steps import OwnSteps
     from cfljax.local.schedule import Work
+    from cfljax.local.solver import Solver
     from cfljax.registry.options import Value
     from cfljax.round.ask import Ask
     from cfljax.round.before import Before
     from cfljax.round.state import Begun, Done, State
-    from cfljax.types import Federation, Model
+    from cfljax.types import Federation, Method, Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Clustered(MethodConfig):
     buffers = False
     """Whether each cluster has a momentum buffer, `state.memory` f32[K, d], that its members begin with and that is averaged."""
     compares = False
-    """Whether `remember` looks at the participants' updates (`done.moves`): as they are, or by sketches with the option `similarity`."""
+    """Whether `remember` looks at the participants' updates (`done.moves`), or with an option `similarity` at sketches of them."""
     splits = False
     """Whether all clients begin in one cluster, of `max_clusters` places."""
     true_groups = False
@@ -82,6 +83,16 @@ class Clustered(MethodConfig):
             cls.waits = "it draws the participants of each cluster itself"
         elif regroups or cls.compares or cls.buffers:
             cls.waits = "its round needs the updates of all participants at once"
+
+    def method(self, name: str, model: Model, solver: Solver) -> Method[Any]:
+        """The functions of the method of this name."""
+        from cfljax.round.clusters import ClusteredMethod
+        from cfljax.round.parts import make_in_parts
+
+        def make(config: Clustered, model: Model, solver: Solver) -> Method[State]:
+            return ClusteredMethod(name, config, model, solver).method()
+
+        return make_in_parts(make, self, model, solver, self.parts) if self.parts else make(self, model, solver)
 
     def begin(self, ask: Before) -> Begun | None:
         """HOST. Models and clusters before round 0; None: random models, and nobody has a cluster."""
@@ -188,11 +199,11 @@ class Clustered(MethodConfig):
                 why = "the gradients of a round arrive in several; set it to model"
                 raise SpecError(f'train.asynchronous with {where}.aggregate = "gradient": {why}')
         if self.buffers and train.momentum != 0:
-            raise SpecError(f"train.momentum = {train.momentum}: must be 0 for {where}, whose clusters have a momentum of their own")
+            raise SpecError(f"train.momentum = {train.momentum}: must be 0 for {where}, whose momentum is its option beta")
         if self.buffers and optimizer != "sgd":
             raise SpecError(f'train.optimizer = "{optimizer}": must be "sgd" for {where}, which keeps momentum buffers')
         if self.every is not None:
-            beside = (train.divided_by, *(f"train.{each}" for each in ("server", "asynchronous") if getattr(train, each) is not None))
-            if any(beside):
+            both = [f"train.{each}" for each in ("server", "asynchronous") if getattr(train, each) is not None]
+            if any(beside := [train.divided_by, *both]):
                 why = "new clusters have other models; leave one of them out"
                 raise SpecError(f"{where}.every = {self.every} with {next(filter(None, beside))}: {why}")

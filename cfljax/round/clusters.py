@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from cfljax.local.optimiser import decayed
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import Solver
-from cfljax.registry import Entry
 from cfljax.round import auto
 from cfljax.round.anew import handed_on
 from cfljax.round.ask import Ask
@@ -26,23 +24,9 @@ from cfljax.round.before import Before, trainers
 from cfljax.round.choice import gradient_work, is_private, join, reseeded, shares_of_all
 from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, need_groups, traffic
-from cfljax.round.parts import make_in_parts
 from cfljax.round.similarity import train_and_compare
 from cfljax.round.state import Done, State
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, Tree
-
-
-def clustered(name: str, recipe: type[Clustered]) -> Entry[Any]:
-    """The entry of a method of the package."""
-
-    def plain(config: Clustered, model: Model, solver: Solver) -> Method[State]:
-        return ClusteredMethod(name, config, model, solver).method()
-
-    def make(config: Clustered, model: Model, solver: Solver) -> Method[Any]:
-        return make_in_parts(plain, config, model, solver, config.parts) if config.parts else plain(config, model, solver)
-
-    make.__doc__ = recipe.__doc__
-    return Entry(recipe, make)
 
 
 class ClusteredMethod:
@@ -62,6 +46,7 @@ class ClusteredMethod:
         self.trainer = stepped if work == solver.work else stepped.with_work(work)
 
     def method(self) -> Method[State]:
+        """The functions."""
         config, kind, regroups = self.config, type(self.config), self.regroups
         adapts = kind.adapt is not Clustered.adapt
         return Method(
@@ -93,6 +78,7 @@ class ClusteredMethod:
         return self.config.every is not None or type(self.config).regroup is not Clustered.regroup
 
     def setup(self, key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
+        """HOST. What is made before the rounds."""
         config = self.config
         if config.true_groups:
             need_groups(f'method "{self.name}"', federation)
@@ -113,6 +99,7 @@ class ClusteredMethod:
         return made | auto.setup_of(ask.number)
 
     def init(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
+        """The state before the first round."""
         config, number, clients = self.config, setup.get("number"), federation.clients
         if self.begins:
             return State(**setup)._replace(active=setup.get("active", auto.allowed(number, len(setup["models"]))))
@@ -129,6 +116,7 @@ class ClusteredMethod:
         return State(models, none, active=active, memory=config.first_memory(models, federation), asked=asked, number=number)
 
     def round(self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        """One round: who is there, and their training."""
         config = self.config
         arrived = jnp.int32(0)
         if config.joins_on_arrival and state.guess is not None:
@@ -189,11 +177,12 @@ class ClusteredMethod:
             return which, mix_of(which), trained
         which = config.choose(ask, state)
         if config.chooses:
-            which = reseeded(key, which, federation, cohort, k, config.reseed, state.count)
+            which = reseeded(key, which, federation, cohort, k, config.reseed, state.in_use)
         mix, jobs = mix_of(which), jobs_from(cohort, state.models, which, velocity=state.memory if config.buffers else None)
         mixing = Mixing(mix, state.models)
         if config.buffers:
-            mixing = Mixing(mix, state.models, weights_by(which, cohort.mask, sizes(federation, cohort), k, config.average), state.memory)
+            members = weights_by(which, cohort.mask, sizes(federation, cohort), k, config.average)
+            mixing = Mixing(mix, state.models, members, state.memory)
         if not config.compares:
             return which, mix, train_and_mix(self.trainer, key, federation, jobs, hyper, mixing)
         trained, moves = train_and_compare(config.similarity or "exact", self.trainer, key, federation, jobs, hyper, mixing)
@@ -239,7 +228,7 @@ class ClusteredMethod:
             new = self.config.regroup(ask, state, round)
             return new._replace(asked=jnp.int32(ask.asked_now()))
         fresh = self.init(key, now, numbers, self._begun(ask))
-        before, after = (np.where(np.asarray(each.labels) >= 0, each.labels, each.guess) for each in (state, fresh))
+        before, after = (np.where(np.asarray(each.labels) >= 0, each.labels, np.asarray(each.guess)) for each in (state, fresh))
         models = handed_on(np.asarray(state.models), before, np.asarray(fresh.models), after)
         return fresh._replace(models=jnp.asarray(models))
 
@@ -274,12 +263,15 @@ class ClusteredMethod:
         return self.config.adapt(Ask(self.solver, keys.root(0), federation, everyone, hyper, in_round=False), state)
 
     def follow(self, state: State, federation: Federation) -> State:
+        """The clusters are the true groups of this round."""
         return state._replace(labels=jnp.asarray(federation.group))
 
     def settle(self, before: State, after: State, federation: Federation, hyper: Hyper) -> State:
+        """What depends on the models, after a server's step."""
         return after._replace(memory=self.config.settle(before, after))
 
     def extras(self, state: State) -> dict[str, Array]:
+        """What is kept with the results."""
         return self.config.kept(state) | auto.extras_of(state.number)
 
 

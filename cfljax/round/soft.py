@@ -9,7 +9,6 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES, averages, with_lengths
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
-from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.round.choice import need_clients
 from cfljax.round.common import first_models, traffic
@@ -53,6 +52,10 @@ class Soft(MethodConfig):
         super().__init_subclass__()
         cls.served, cls.waits = "models", "each participant sends updates of several models"
 
+    def method(self, name: str, model: Model, solver: Solver) -> Method[Any]:
+        """The functions of the method of this name."""
+        return _method(name, self, model, solver)
+
     def share(self, log_mixture: Array, losses: Array, axis: int) -> Array:
         """The share of each model in each sample, from the logarithm of the client's mixture and the losses (less what `of_label`
         adds), along the axis of models."""
@@ -86,16 +89,6 @@ class Soft(MethodConfig):
     def releases(self, rounds: int) -> tuple[int, int]:
         """Every participant is in the sums of all models."""
         return rounds * self.clusters, 0
-
-
-def soft(name: str, recipe: type[Soft]) -> Entry[Any]:
-    """The entry of a method of the package."""
-
-    def make(config: Soft, model: Model, solver: Solver) -> Method[Mixed]:
-        return _method(name, config, model, solver)
-
-    make.__doc__ = recipe.__doc__
-    return Entry(recipe, make)
 
 
 def _method(name: str, config: Soft, model: Model, solver: Solver) -> Method[Mixed]:

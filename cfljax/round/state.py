@@ -49,7 +49,7 @@ class State(NamedTuple):
         return int(self.models.shape[0])
 
     @property
-    def count(self) -> int | Array:
+    def in_use(self) -> int | Array:
         """The number of clusters in use."""
         if self.number is not None:
             return self.number.clusters

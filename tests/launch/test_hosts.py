@@ -131,7 +131,7 @@ BROKEN = """
 import os
 import jax
 from cfljax.methods import METHODS
-from cfljax.methods.fedavg import Config, make
+from cfljax.methods.fedavg import FedAvg
 from cfljax.registry.options import option
 import dataclasses
 
@@ -140,9 +140,9 @@ def broken(config, model, solver):
         if "0" in os.environ["BROKEN"]:
             raise ValueError("no such thing")
         return {}
-    return make(config, model, solver)._replace(setup=setup)
+    return config.method("broken", model, solver)._replace(setup=setup)
 
-METHODS.add("broken", broken, Config)
+METHODS.add("broken", broken, FedAvg)
 """
 """A method whose set-up fails where the environment says so."""
 

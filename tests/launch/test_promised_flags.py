@@ -22,10 +22,10 @@ MINE = """
 import os
 
 import cfljax
-from cfljax.methods import fedavg
+from cfljax.methods.fedavg import FedAvg, fedavg
 
 
-@cfljax.register_method("mine", fedavg.Config)
+@cfljax.register_method("mine", FedAvg)
 def make(config, model, solver):
     if "BREAK" in os.environ:
         raise ValueError("not today")

@@ -1,6 +1,7 @@
 """What a method's module says about its paper, and what the registry makes of it."""
 
 import re
+import sys
 
 import pytest
 
@@ -46,7 +47,7 @@ def _parsed(value):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_choice_between_ways_of_computing_is_named(name):
     """`similarity = "sketch"` saves memory and is no reading of a paper, but for Joint's option of that name."""
-    text = METHODS.entry(name).make.__globals__["__doc__"]
+    text = sys.modules[METHODS.entry(name).make.__module__].__doc__
     chosen = [field.name for field in listing.describe(name).options if field.metadata["choices"]]
     missing = [option for option in chosen if f"`{option}" not in text and option != "similarity"]
     assert not missing

@@ -15,16 +15,16 @@ from tests.packaging.test_plugins import SMALL
 CELL = """
 import dataclasses
 import cfljax
-from cfljax.methods.fedavg import Config, make as fedavg
+from cfljax.methods.fedavg import FedAvg
 
 @dataclasses.dataclass(frozen=True)
-class Options(Config):
+class Options(FedAvg):
     scale: float = cfljax.option(1.0)
 
 @cfljax.register_method("mine", Options)
 def make(config, model, solver):
     '"Mine."'
-    return fedavg(config, model, solver)
+    return config.method("mine", model, solver)
 """
 number = itertools.count()
 

@@ -21,13 +21,12 @@ from tests.often import rarely
 
 METHOD = """
 import cfljax
-from cfljax.methods.fedavg import Config
-from cfljax.methods.fedavg import make as fedavg
+from cfljax.methods.fedavg import FedAvg
 
-@cfljax.register_method("mine", Config)
+@cfljax.register_method("mine", FedAvg)
 def make(config, model, solver):
     '''Mine: FedAvg under another name.'''
-    return fedavg(config, model, solver)
+    return config.method("mine", model, solver)
 """
 SMALL = {"data": {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3}, "model": "mclr", "train": {"rounds": 1}}
 
@@ -94,7 +93,7 @@ def test_a_plugin_that_is_wrong_says_so_in_one_line(plugin, text, words):
 
 def test_a_run_that_fails_in_a_plugin_says_in_which_line(plugin, tmp_path):
     (tmp_path / "helper.py").write_text("def centre():\n    raise KeyError('no centre')\n")
-    plugin.write_text(METHOD.replace("    return fedavg(", "    import helper\n    helper.centre()\n    return fedavg("))
+    plugin.write_text(METHOD.replace("    return config", "    import helper\n    helper.centre()\n    return config"))
     for method, words in (("mine", "helper.py, line 2: KeyError: 'no centre'"), ("fedavg", "")):
         results = cfljax.sweep(SMALL | {"method": method, "plugins": [str(plugin)]}, tmp_path / method, quiet=True)
         assert [result.record["error"] or "" for result in results] == [words]

@@ -117,9 +117,9 @@ def test_an_option_called_mu_is_the_method_s_own(loaded):
     @cfljax.register_method("with_mu", make_options())
     def make(config, model, solver):
         """Has an option that local training must not see."""
-        from cfljax.methods import fedavg
+        from cfljax.methods.fedavg import FedAvg
 
-        return fedavg.make(fedavg.Config(), model, solver)
+        return FedAvg().method("fedavg", model, solver)
 
     federation = toy.federation()
     ours, plain_one = (play.rounds(name, federation, rounds=2, participants=5) for name in ("with_mu", "fedavg"))
