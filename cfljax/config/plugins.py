@@ -32,8 +32,8 @@ from cfljax.methods import METHODS
 from cfljax.registry import Registry, adopt
 from cfljax.registry.entries import Make, Origin, loading
 from cfljax.registry.options import NoOptions, show
-from cfljax.round.entry import entry
 from cfljax.registry.sources import beside, hash_of, package, program
+from cfljax.round.entry import entry
 
 if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
