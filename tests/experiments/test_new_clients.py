@@ -167,12 +167,12 @@ def moved(w, x, y, steps, lr):
 
 @pytest.mark.parametrize(
     ("name", "epochs", "options"),
-    [rarely("fedavg", 1, {}), ("ifca", 1, {}), rarely("fesem", 30, {})],
+    [rarely("fedavg", 1, {}), ("ifca", 1, {}), rarely("fesem", 30, {"program": "fedgroup"})],
     ids=["fedavg", "ifca", "fesem"],
 )
 def test_newcomers_agree_with_plain_numpy(name, epochs, options):
-    """Placed by the least loss on their labelled samples; their test samples would say another group. FeSEM's `score` would give
-    all clients that were never drawn one centre."""
+    """Placed by the least loss on their labelled samples; their test samples would say another group. In FedGroup's
+    program FeSEM's `score` would give all clients that were never drawn one centre."""
 
     def change(federation):
         return with_samples(federation, newcomers(federation), lambda _, x, y: (x, (y + 1) % 4), only=("test",))
