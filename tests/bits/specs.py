@@ -175,7 +175,7 @@ cfl_mgd beta=0.5 aggregate=gradient estimate=batch
 fedbcd lr_z=0.1,rho=0.5
 cfl_sattler gamma_max=0.5 similarity=sketch
 fl_hc metric=l2 metric=cosine metric=l2,linkage=ward metric=l2,similarity=sketch
-pacfl how=sum how=trace how=vectors per_label=False linkage=complete
+pacfl how=sum how=trace how=smallest how=labels linkage=complete
 one_shot similarity=sketch
 fedem average=uniform
 fedsoft start=centres

@@ -213,7 +213,7 @@ def _samples(federation, split, client):
 
 
 def test_pacfl_places_newcomers_by_their_data_alone():
-    """The samples of each group lie along an axis. Without `per_label` a newcomer's labels do not matter."""
+    """The samples of each group lie along an axis. With `how = "smallest"` a newcomer's labels do not matter."""
 
     def turned(federation, shift=0):
         def make(client, x, y):
@@ -223,7 +223,7 @@ def test_pacfl_places_newcomers_by_their_data_alone():
 
         return with_samples(federation, range(federation.clients), make)
 
-    (run,) = runs("pacfl", {"new_clients": NEW | {"share": 0.5}}, per_label=False, p=1, threshold=20.0)
+    (run,) = runs("pacfl", {"new_clients": NEW | {"share": 0.5}}, how="smallest", p=1, threshold=20.0)
     (a,), (b,) = outputs([run], turned), outputs([run], lambda federation: turned(federation, 1))
     new = newcomers(host_federation(run))
     assert set(np.asarray(host_federation(run).group)[new]) == {0, 1} and a.diag["found"] == 2
