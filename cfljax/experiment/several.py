@@ -18,8 +18,8 @@ def check_labels(run: Run, federation: Federation) -> None:
         raise SpecError(
             'method.name = "ccs_rfedavg": counts samples by their label, and here they have several; take another method'
         )
-    if run.method == "pacfl" and getattr(run.options, "per_label", False):
-        raise SpecError("method.per_label = true: samples have several labels; set per_label = false")
+    if run.method == "pacfl" and (how := getattr(run.options, "how", "")) in ("vectors", "labels"):
+        raise SpecError(f'method.pacfl.how = "{how}": samples have several labels; set how = "smallest", "trace" or "sum"')
 
 
 def check_mixture(run: Run, method: Method, federation: Federation) -> None:

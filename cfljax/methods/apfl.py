@@ -10,6 +10,8 @@ Readings:
   has just come from the others. On each batch it tends to 0, where v_i stands still. Option: `adapt`.
 - The mixture that is used. Paper: with the client's own w_i after its training. Here: with the global model, which a client gets
   before it trains again. Option: none.
+- Order and mixture. Paper: as above. Its program (FedTorch) takes v_i's gradient after the step of w, mixes outputs in place of
+  parameters, and adds 0.02 α_i to the gradient of α_i. Here: as above. Option: none.
 - Weights of the global mean. Paper: uniform. Here: uniform. Option: `average`.
 
 Communication per participant and round: one model down, one update up. v_i and α_i stay where they are.

@@ -9,7 +9,7 @@ Readings:
   `train.finetune_steps`; 0 leaves it out.
 - Its learning rate. Paper: 0.1 at first, with a decay in the rounds. Here: `train.lr`, without the decay. Option: none.
 - The head. Paper: random, or random with orthogonal rows. Here: random, as the model begins. Option: none.
-- Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
+- Weights of the mean. Paper: by samples; its program has equal ones. Here: by samples. Option: `average = "uniform"`.
 
 Communication per participant and round: the body down, its update up.
 

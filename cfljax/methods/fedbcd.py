@@ -1,4 +1,5 @@
-"""FedBCD: a global and personal models by block coordinate descent on Σ_i f_i(x_i) + ρ ‖x_i − z‖² (from the CFL-MGD paper).
+"""FedBCD (Wu et al. 2021): a global and personal models by block coordinate descent on Σ_i f_i(x_i) + ρ ‖x_i − z‖². The CFL-MGD
+paper compares with it.
 
 A participant takes 1 to `max_steps` mini-batch steps, a random number of its own each round, on its personal model x_i, which
 stays with it; then z ← z − lr_z (z − mean of all x_i), over every client that has arrived and holds data, whether it took part
@@ -34,7 +35,7 @@ from cfljax.round.common import first_model, keep_own, traffic
 from cfljax.round.config import PersonalConfig, TrainOptions
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
-PAPER = "baseline of the CFL-MGD paper"
+PAPER = "Wu et al. 2021"
 
 
 @dataclasses.dataclass(frozen=True)

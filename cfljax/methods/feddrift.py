@@ -16,14 +16,17 @@ Readings:
 - Time steps. Paper: new data come at each step, and a step has many rounds. Here: ten rounds. Option: `every`.
 - Data. Paper: a model is trained on what its clients have had for it in all steps. Here: on what they have in the round. Option:
   none.
-- Start. Paper: one model for all; its program also begins with one for each client. Here: one; or one for each client
+- Start. Paper: one model for all; its program's FedDrift begins with one for each client. Here: one; or one for each client
   when it first takes part, as far as there is room. Option: `begin = "each"`.
+- Merging. Paper: complete linkage, up to delta. Its program also has a threshold of its own for it, average linkage, and isolation
+  for several steps. Here: as in the paper. Option: none.
 - Drifts. Paper: each client that drifts begins a model (FedDrift), or all that drift in a step begin one together and nothing is
   merged (FedDrift-Eager). Here: the first. Option: none.
 - New models. Paper: initialised anew; its program goes on from the client's best one. Here: w_0, so that models that become one
   have a common start. Option: none.
 - Measure. Paper: losses; its program compares accuracies. Here: losses. Option: none.
-- Merged models. Paper: their mean by the sizes of their data. Here: by the samples of the clients that have them now. Option: none.
+- Merged models. Paper: their mean by the sizes of their data; its program counts clients and steps. Here: by the samples of the
+  clients that have them now. Option: none.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up. When it looks, all models down that were there before the
@@ -44,10 +47,9 @@ from cfljax.local.rounds import sizes
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.round.choice import join
+from cfljax.round.choice import by_loss, join
 from cfljax.round.common import first_model, traffic, train_clusters
 from cfljax.round.config import AverageConfig
-from cfljax.round.host_clusters import HostClusters, join_by_loss
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic
 
 PAPER = "Jothimurugesan et al. 2023"
@@ -63,10 +65,21 @@ class Config(AverageConfig):
     begin: str = option("one", "all clients begin with one model, or each with its own", choices=("one", "each"))
 
 
+class Found(NamedTuple):
+    """Places for K models, of which some may be unused."""
+
+    models: Array
+    """f32[K, d]."""
+    labels: Array
+    """i32[C] the model of each client; −1: none yet."""
+    active: Array
+    """bool[K]: which places hold a model."""
+
+
 class State(NamedTuple):
     """The models, and what clients know of their last look."""
 
-    found: HostClusters
+    found: Found
     first: Array
     """f32[d]: w_0."""
     born: Array
@@ -102,7 +115,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         first, nobody = first_model(key, model), jnp.full(federation.clients, -1, jnp.int32)
-        found = HostClusters(jnp.tile(first, (k, 1)), nobody, jnp.arange(k) == 0)
+        found = Found(jnp.tile(first, (k, 1)), nobody, jnp.arange(k) == 0)
         never = jnp.full(k, -1, jnp.int32)
         return State(found, first, never, never, nobody, jnp.full(federation.clients, jnp.nan))
 
@@ -126,7 +139,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return state._replace(found=state.found._replace(models=models)), info._replace(diag=told)
 
     def score(state: State, federation: Federation, hyper: Hyper) -> Array:
-        return join_by_loss(solver, federation, state.found, jnp.ones(federation.clients, bool))
+        return by_loss(solver, federation, *state.found)
 
     return Method(init, round, models=lambda state: (state.found.models, state.found.labels), score=score)
 
@@ -178,7 +191,7 @@ def merged(federation: Federation, cohort: Cohort, state: State, look: Look, roo
     mean = jnp.matmul(shares, jnp.where(usable(models)[:, None], models, 0.0), precision=jax.lax.Precision.HIGHEST)
     models = jnp.where((joins.sum(axis=1) > 1)[:, None], mean, models)
     labels = jnp.where(labels >= 0, root[jnp.maximum(labels, 0)], -1)
-    return state._replace(found=HostClusters(models, labels, active & (root == jnp.arange(k))))
+    return state._replace(found=Found(models, labels, active & (root == jnp.arange(k))))
 
 
 def begun(federation: Federation, cohort: Cohort, state: State, look: Look, step: Array) -> tuple[State, Array, Array]:
@@ -195,7 +208,7 @@ def begun(federation: Federation, cohort: Cohort, state: State, look: Look, step
     used = jnp.where(members(which, k, cohort.mask).any(axis=1), step, state.used)
     born = state.born.at[at].set(step, mode="drop")
     models = models.at[at].set(state.first, mode="drop")
-    found = HostClusters(models, join(labels, cohort, which), active.at[at].set(True, mode="drop"))
+    found = Found(models, join(labels, cohort, which), active.at[at].set(True, mode="drop"))
     return state._replace(found=found, born=born, used=used), which, isolated
 
 

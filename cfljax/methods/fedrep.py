@@ -6,7 +6,9 @@ averaged, the head stays.
 Readings:
 - Epochs. Paper: τ gradient steps of the head, one update of the body; in its experiments epochs, 10 and 1 or 5. Here: epochs, those
   of the body by `train.epochs`. Option: `head_epochs`.
-- Weights of the mean. Paper: uniform. Here: the same. Option: `average = "samples"`.
+- Weights of the mean. Paper: uniform; its program has them by samples. Here: uniform. Option: `average = "samples"`.
+- What is scored. Paper: its program trains all heads for ten epochs after the last round and scores once more. Here: the models
+  as the rounds leave them. Option: none.
 
 Communication per participant and round: the body down, its update up.
 

@@ -5,7 +5,8 @@ Both are trained together on the client's data. A client that has not been drawn
 Readings:
 - The start. Paper: its program first trains whole models by FedAvg. Here: from the initial model. Option: none.
 - What is global. Paper: the top layers, some number of them. Here: the last dense layer. Option: `train.parts` with fedavg.
-- Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
+- Weights of the mean. Paper: by samples; its program has equal ones. Here: by samples. Option: `average = "uniform"`.
+- What is scored. Paper: its program keeps each client's best model by test accuracy. Here: the last one. Option: none.
 - Newcomers. Paper: the ensemble of all local models. Here: below. Option: none.
 
 Communication per participant and round: the head down, its update up.

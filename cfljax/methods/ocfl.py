@@ -47,9 +47,8 @@ from cfljax.round.auto import CountedConfig
 from cfljax.round.before import Before
 from cfljax.round.clustered import Clustered
 from cfljax.round.entry import entry
-from cfljax.round.host_clusters import places
 from cfljax.round.similarity import compared_size, shortened, similarity
-from cfljax.round.state import Begun, Done, State
+from cfljax.round.state import Begun, Done, State, places
 from cfljax.types import Array
 
 PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two others called OCFL)"

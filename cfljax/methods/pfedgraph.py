@@ -6,8 +6,9 @@ moves of the models of i and j since w_0. The minimum is the projection of p + c
 small one a client keeps to itself.
 
 Readings:
-- Local loss. Paper: less a small multiple of the cosine with the mixture (0.01 in its program). Here: without this term, since
-  local steps know a pull by distance only, not one by angle, which would need steps of the method's own. Option: none.
+- Local loss. Paper: less a small multiple of the cosine with the mixture; its program adds it (0.01), which pushes away. Here:
+  without this term, as local steps know a pull by distance only, not one by angle. Option: none.
+- Cosines. Paper: as they are; in its program those above 0.9 count as 1. Here: as they are. Option: none.
 - Who is mixed. Paper: this round's participants. Here: the last models of all that have trained. Option: none.
 - Models that are compared. Paper: how far they have moved. Here: from w_0, all parameters. Option: none.
 - What is scored. Paper: the model after local training. Here: the same, not the mixture that follows. Option: none.

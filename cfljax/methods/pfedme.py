@@ -9,8 +9,10 @@ Readings:
 - Where θ_i begins. Paper: open. Here: at w when the client is drawn, then at the θ_i of the batch before. Option: none.
 - Who trains. Paper: all clients in each round, and the server averages those that it draws. Here: those that are drawn. Option:
   none.
-- Weights of the mean. Paper: uniform. Here: uniform. Option: `average`.
-- Further terms of a step. Paper: none. Here: `train.optimizer`, `momentum` and `weight_decay` are refused. Option: none.
+- Weights of the mean. Paper: uniform; its program has them by samples. Here: uniform. Option: `average = "samples"`.
+- Further terms of a step. Paper: none; its program adds 0.001 · θ_i to the gradient. Here: none, and `train.optimizer`,
+  `momentum` and `weight_decay` are refused. Option: none.
+- What is scored. Paper: θ_i; its program scores w_i, by which it has overwritten θ_i. Here: θ_i. Option: none.
 
 Communication per participant and round: one model down, one update up. θ_i stays where it is.
 

@@ -14,6 +14,8 @@ mean ψ if that cosine is at least `tau`, else ω (`train.score = "assigned"` sc
 Readings:
 - First move. Paper: the gradient of the client's loss at the anchor; its program trains 10 or 20 epochs from it. Here: the update
   of one epoch. Option: `pretrain_epochs`.
+- Global model. Paper: each participant trains the server's ω. In its program each trains the ω of the one before it, and the
+  published numbers have this chain. Here: the server's. Option: none.
 - Clusters compared. Paper: its program compares those of the round's participants, by the mean of these participants' ψ. Here: all
   that have been seen, by the mean of all members' ψ. Option: none.
 - Model of united clusters. Paper: its program keeps that of the larger cluster. Here: the same. Option: none.

@@ -7,44 +7,14 @@ makes it. The round that follows counts what is sent for it, as round 0 does.
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
-from cfljax.lazy import jnp
-from cfljax.local.optimiser import decayed
 from cfljax.registry.options import option
-from cfljax.types import Array, Federation, Hyper, Method, Tree
 
 
 def every() -> int | None:
     """The option of methods that cluster before round 0."""
     return option(None, "rounds after which clients are clustered anew; without it once", low=1)
-
-
-def clustered(round: Array, every: int | None) -> Array:
-    """bool[]: whether clients were clustered just before this round."""
-    return round == 0 if every is None else round % every == 0
-
-
-def with_anew(every: int | None, method: Method) -> Method:
-    """The method, whose clients are clustered anew after each `every` rounds; None: never. Its state has `models` f32[K, d], with
-    the same K after any set-up, `labels` i32[C] (−1: none yet), and `guess` i32[C], the cluster that a client without a label will
-    join."""
-    if every is None:
-        return method
-    assert method.setup is not None
-    prepare = method.setup
-
-    def regroup(key: Array, state: Tree, federation: Federation, hyper: Hyper, round: int) -> Tree:
-        arrived = jnp.where(jnp.asarray(federation.arrive) <= round, 0, federation.arrive)
-        now, numbers = dataclasses.replace(federation, arrive=arrived), decayed(hyper, jnp.int32(round))
-        fresh = method.init(key, now, numbers, prepare(key, now, numbers))
-        before, after = (np.where(np.asarray(each.labels) >= 0, each.labels, each.guess) for each in (state, fresh))
-        models = handed_on(np.asarray(state.models), before, np.asarray(fresh.models), after)
-        return fresh._replace(models=jnp.asarray(models))
-
-    return method._replace(regroup=regroup, regroup_after=lambda rounds: tuple(range(every, rounds, every)))
 
 
 def handed_on(models: np.ndarray, before: np.ndarray, fresh: np.ndarray, after: np.ndarray) -> np.ndarray:

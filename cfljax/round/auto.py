@@ -19,7 +19,6 @@ from cfljax.kernels.number import CRITERIA, choose_number
 from cfljax.lazy import jnp
 from cfljax.local.solver import Solver
 from cfljax.registry.options import option
-from cfljax.round.anew import clustered
 from cfljax.round.choice import need_clients
 from cfljax.round.common import first_model_on_host, with_exchange
 from cfljax.round.config import MethodConfig
@@ -106,12 +105,12 @@ def allowed(number: Number | None, clusters: int) -> Array | None:
     return None if number is None else jnp.arange(clusters) < number.clusters
 
 
-def with_probe(sent: Traffic, number: Number | None, cohort: Cohort, every: int | None = None) -> Traffic:
-    """The traffic of a round; in round 0, and in those after which clients were clustered anew (`every`), with what finding the
-    number has sent: one vector down and one up for each probed client."""
+def with_probe(sent: Traffic, number: Number | None, cohort: Cohort) -> Traffic:
+    """The traffic of a round; in round 0 with what finding the number has sent: one vector down and one up for each probed
+    client."""
     if number is None:
         return sent
-    return with_exchange(sent, jnp.where(clustered(cohort.round, every), number.probed, 0), beside=True)
+    return with_exchange(sent, jnp.where(cohort.round == 0, number.probed, 0), beside=True)
 
 
 def extras_of(number: Number | None) -> dict[str, Array]:

@@ -17,10 +17,8 @@ from cfljax.kernels.robust import robust_sum
 from cfljax.lazy import jax, jnp
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.round.anew import clustered
-from cfljax.round.common import with_exchange
 from cfljax.round.similarity import shortened
-from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
+from cfljax.types import Array, Federation, Hyper, Jobs
 from cfljax.types.federation import NEVER
 
 CHUNK = 64
@@ -47,18 +45,6 @@ def late(federation: Federation) -> np.ndarray:
 def newcomers(federation: Federation) -> np.ndarray:
     """HOST. i32[n]: positions of the clients that hold training data and never arrive."""
     return np.flatnonzero(np.asarray(federation.holds) & (np.asarray(federation.arrive) == NEVER)).astype(np.int32)
-
-
-def settled(labels: Array, guess: Array, federation: Federation, round: Array) -> Array:
-    """i32[C]: the labels, in which clients without one that have arrived by this round get their label of `guess` i32[C]."""
-    return jnp.where((labels < 0) & (federation.arrive <= round), guess, labels)
-
-
-def with_pretraining(sent: Traffic, federation: Federation, round: Array, every: int | None = None) -> Traffic:
-    """The traffic of a round, plus one vector down and one up for each client that arrives in it, and so pre-trains; for all that
-    are there where clients were clustered anew before it (`every`)."""
-    now = jnp.where(clustered(round, every), federation.arrive <= round, federation.arrive == round)
-    return with_exchange(sent, jnp.sum(federation.trains & now, dtype=jnp.int32), beside=True)
 
 
 def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Solver:

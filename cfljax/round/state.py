@@ -9,6 +9,9 @@ import numpy as np
 from cfljax.lazy import jnp
 from cfljax.types import Array, Tree
 
+ROUND_UP = 8
+"""Numbers of clusters that data decides are rounded up to a multiple of this, so that most seeds share a compiled program."""
+
 
 class Number(NamedTuple):
     """The number of clusters that was found."""
@@ -86,3 +89,8 @@ class Done(NamedTuple):
     """bool[S]: whether each update is finite."""
     moved: Array
     """bool[K]: which clusters had members with finite updates."""
+
+
+def places(clusters: int) -> np.ndarray:
+    """HOST. bool[K]: True for the first `clusters` places; K is their number rounded up to a multiple of ROUND_UP."""
+    return np.arange(-(-clusters // ROUND_UP) * ROUND_UP) < clusters

@@ -170,12 +170,12 @@ ocfl metric=cosine noise=isolate noise=drop merge_to=3 merge_to=auto,most=4 aver
 ocfl similarity=sketch
 fedgroup cold_start=madc cold_start=rcc newcomer=latest newcomer=auxiliary assign=random
 fedgroup mu=0.5 eta_g=0.1 eta_g=0.1,inter_group=normalised eta_g=0.1,inter_group=weighted similarity=sketch average=uniform
-fesem average=samples fesem_init=own
+fesem average=samples compare=whole program=fedgroup program=fedgroup,fesem_init=own
 cfl_mgd beta=0.5 aggregate=gradient estimate=batch
 fedbcd lr_z=0.1,rho=0.5
 cfl_sattler gamma_max=0.5 similarity=sketch
 fl_hc metric=l2 metric=cosine metric=l2,linkage=ward metric=l2,similarity=sketch
-pacfl how=sum how=trace how=vectors per_label=False linkage=complete
+pacfl how=sum how=trace how=smallest how=labels linkage=complete
 one_shot similarity=sketch
 fedem average=uniform
 fedsoft start=centres

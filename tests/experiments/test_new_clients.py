@@ -167,12 +167,12 @@ def moved(w, x, y, steps, lr):
 
 @pytest.mark.parametrize(
     ("name", "epochs", "options"),
-    [rarely("fedavg", 1, {}), ("ifca", 1, {}), rarely("fesem", 30, {})],
+    [rarely("fedavg", 1, {}), ("ifca", 1, {}), rarely("fesem", 30, {"program": "fedgroup"})],
     ids=["fedavg", "ifca", "fesem"],
 )
 def test_newcomers_agree_with_plain_numpy(name, epochs, options):
-    """Placed by the least loss on their labelled samples; their test samples would say another group. FeSEM's `score` would give
-    all clients that were never drawn one centre."""
+    """Placed by the least loss on their labelled samples; their test samples would say another group. In FedGroup's
+    program FeSEM's `score` would give all clients that were never drawn one centre."""
 
     def change(federation):
         return with_samples(federation, newcomers(federation), lambda _, x, y: (x, (y + 1) % 4), only=("test",))
@@ -213,7 +213,7 @@ def _samples(federation, split, client):
 
 
 def test_pacfl_places_newcomers_by_their_data_alone():
-    """The samples of each group lie along an axis. Without `per_label` a newcomer's labels do not matter."""
+    """The samples of each group lie along an axis. With `how = "smallest"` a newcomer's labels do not matter."""
 
     def turned(federation, shift=0):
         def make(client, x, y):
@@ -223,7 +223,7 @@ def test_pacfl_places_newcomers_by_their_data_alone():
 
         return with_samples(federation, range(federation.clients), make)
 
-    (run,) = runs("pacfl", {"new_clients": NEW | {"share": 0.5}}, per_label=False, p=1, threshold=20.0)
+    (run,) = runs("pacfl", {"new_clients": NEW | {"share": 0.5}}, how="smallest", p=1, threshold=20.0)
     (a,), (b,) = outputs([run], turned), outputs([run], lambda federation: turned(federation, 1))
     new = newcomers(host_federation(run))
     assert set(np.asarray(host_federation(run).group)[new]) == {0, 1} and a.diag["found"] == 2

@@ -89,7 +89,7 @@ def test_other_partitions_divide_them(name, folder):
         ({"method": "fedem"}, "mixes the probabilities"),
         ({"method": "fedrc"}, "mixes the probabilities"),
         ({"method": "ccs_rfedavg"}, "counts samples by their label"),
-        ({"method": "pacfl"}, "set per_label = false"),
+        ({"method": "pacfl"}, 'method.pacfl.how = "vectors": .*; set how = "smallest"'),
         ({"train": {"attack": {"name": "label_flip", "share": 0.25}}}, "take another attack"),
         ({"data": SET | {"drift": {"at": [1], "what": "labels"}}}, "data.drift.what"),
     ],

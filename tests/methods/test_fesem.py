@@ -1,17 +1,80 @@
 import numpy as np
 import pytest
 
+from cfljax.config import read_spec
+from cfljax.errors import SpecError
+from cfljax.local.parts import parts_of
 from tests import play, toy
 from tests.methods.test_ifca import close, federation
 from tests.reference import plain
-from tests.reference.fesem import fesem, starts
+from tests.reference.fesem import authors, fesem, starts
 
 WORK = {"epochs": 2, "batch": 5}
+PORT = {"program": "fedgroup"}
+HIDDEN = 7
+LAST = np.arange(6 * HIDDEN + HIDDEN + 4, 6 * HIDDEN + HIDDEN + 4 + HIDDEN * 4)
+"""Where the last kernel lies in a model of 6, HIDDEN and 4 numbers."""
+
+
+@pytest.mark.parametrize(
+    ("participants", "clusters", "compare", "columns", "seed", "anew"),
+    [
+        (12, 3, "last", LAST, 0, True),
+        (12, 2, "last", LAST, 1, False),
+        (4, 3, "last", LAST, 0, True),
+        (12, 3, "head", np.arange(LAST[0] - 4, LAST[-1] + 1), 0, False),
+        (12, 3, "dense_0", np.arange(LAST[0] - 4), 0, True),
+        (12, 3, "whole", np.arange(LAST[-1] + 1), 0, True),
+    ],
+)
+def test_agrees_with_a_plain_program_of_the_authors(participants, clusters, compare, columns, seed, anew):
+    whole = toy.federation("label_permutation", clients=12, groups=3, seed=4)
+    options = {"clusters": clusters, "compare": compare, "model": toy.model(HIDDEN)}
+    states, infos, method = play.rounds("fesem", whole, 8, participants, seed, lr=0.3, work=WORK, **options)
+    w0, _ = starts(toy.model(HIDDEN).init, seed, clusters)
+    net, clients = plain.Net(6, 4, HIDDEN), plain.Clients(whole)
+    wanted, own, begun = authors(net, clients, columns, w0, seed, 8, participants, clusters, 0.3, 5, 2)
+    for state, (centres, labels) in zip(states[1:], wanted, strict=True):
+        np.testing.assert_array_equal(state.labels, labels)
+        np.testing.assert_allclose(state.centres, centres, atol=1e-5 * np.abs(centres).max())
+    for mine, theirs in zip(np.asarray(states[-1].own), own, strict=True):
+        assert np.isnan(mine).all() if theirs is None else np.allclose(mine, theirs[columns], atol=1e-5)
+    assert bool(begun) == anew  # both ways of a step are met
+    assert [[int(n) for n in info.traffic] for info in infos[:2]] == [[participants] * 2 + [0, 0]] * 2
+    np.testing.assert_array_equal(method.score(states[-1], whole, {}), states[-1].labels)
+
+
+def test_finds_the_groups_with_equal_centres_where_fedgroups_program_stays_with_one():
+    whole = toy.federation("label_permutation", clients=12, groups=3, seed=4)
+    used = {}
+    for program in ("authors", "fedgroup"):
+        options = {"clusters": 3, "program": program, "model": toy.model(HIDDEN)}
+        states, _, _ = play.rounds("fesem", whole, 8, 12, lr=0.3, work=WORK, **options)
+        used[program] = len(set(np.asarray(states[-1].labels).tolist()))
+    assert used == {"authors": 3, "fedgroup": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"fesem_init": "own"}, 'fesem_init = "own": is for program = "fedgroup"; give that, too'),
+        ({"program": "fedgroup", "compare": "head"}, 'compare = "head": program = "fedgroup" compares whole models; leave out one'),
+    ],
+)
+def test_refuses_options_of_the_other_program(options, says):
+    with pytest.raises(SpecError, match=says):
+        read_spec({"data": {"name": "digits"}, "method": {"name": "fesem"} | options})
+
+
+def test_refuses_to_compare_what_never_reaches_the_server():
+    kept = parts_of(toy.model(HIDDEN), [("head", "client")])
+    with pytest.raises(SpecError, match=r'method.fesem.compare = "last": these weights never reach the server'):
+        play.rounds("fesem", federation(), model=toy.model(HIDDEN), work=WORK | {"parts": kept})
 
 
 @pytest.mark.parametrize(("average", "fesem_init"), [("uniform", "shared"), ("samples", "own")])
-def test_agrees_with_a_plain_loop_over_clients(average, fesem_init):
-    options = {"clusters": 3, "average": average, "fesem_init": fesem_init}
+def test_fedgroups_program_agrees_with_a_plain_loop_over_clients(average, fesem_init):
+    options = {"clusters": 3, "average": average, "fesem_init": fesem_init} | PORT
     states, infos, method = play.rounds("fesem", federation(), lr=1.0, work=WORK, **options)
     net, clients = plain.Net(6, 4), plain.Clients(federation())
     w0, centres = starts(toy.model().init, 0, 3)
@@ -33,7 +96,7 @@ def test_agrees_with_a_plain_loop_over_clients(average, fesem_init):
 def test_clients_part_where_those_of_the_plain_program_do():
     """They start alike, at w_0, and join the same centre; that centre moves away, and those who come later join another one."""
     whole = toy.federation("classes", clients=12, groups=3, classes_per_client=2, seed=4)
-    states, _, method = play.rounds("fesem", whole, rounds=8, participants=3, lr=1.0, work=WORK, clusters=3)
+    states, _, method = play.rounds("fesem", whole, rounds=8, participants=3, lr=1.0, work=WORK, clusters=3, **PORT)
     w0, centres = starts(toy.model().init, 0, 3)
     wanted, _ = fesem(plain.Net(6, 4), plain.Clients(whole), centres, w0, 0, 8, 3, 1.0, 5, 2, "uniform", "shared")
     close(states, method, wanted)
@@ -42,7 +105,7 @@ def test_clients_part_where_those_of_the_plain_program_do():
 
 
 def test_no_centre_is_the_model_that_clients_start_at():
-    states, _, _ = play.rounds("fesem", federation(), rounds=0, work=WORK, clusters=3)
+    states, _, _ = play.rounds("fesem", federation(), rounds=0, work=WORK, clusters=3, **PORT)
     w0, centres = starts(toy.model().init, 0, 3)
     np.testing.assert_allclose(states[0].own, np.tile(w0, (8, 1)))
     np.testing.assert_allclose(states[0].centres, centres)
@@ -52,7 +115,8 @@ def test_no_centre_is_the_model_that_clients_start_at():
 
 def test_a_broken_client_keeps_its_last_weights():
     broken = toy.broken(federation(), 2)
-    states, infos, _ = play.rounds("fesem", broken, work=WORK, lr=1.0, clusters=3, average="samples", fesem_init="own")
+    options = {"clusters": 3, "average": "samples", "fesem_init": "own"} | PORT
+    states, infos, _ = play.rounds("fesem", broken, work=WORK, lr=1.0, **options)
     assert sum(int(info.nonfinite) for info in infos) > 0
     assert np.isfinite(states[-1].centres).all() and np.isfinite(states[-1].own).all()
     assert np.array_equal(states[-1].own[2], states[0].own[2])

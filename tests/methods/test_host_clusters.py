@@ -282,18 +282,18 @@ def classes():
 
 
 def run_pacfl(federation_=None, threshold=60.0, rounds=2, participants=6, **options):
-    return play.rounds("pacfl", federation_ or classes(), rounds, participants, SEED, threshold=threshold, **options)
+    options = {"how": "labels", "threshold": threshold} | options
+    return play.rounds("pacfl", federation_ or classes(), rounds, participants, SEED, **options)
 
 
-@pytest.mark.parametrize("how", ["smallest", "sum", "trace", "vectors"])
+@pytest.mark.parametrize("how", pacfl.HOW)
 @pytest.mark.parametrize("p", [2, 3])
 def test_pacfl_distances_follow_the_plain_program(how, p):
-    clients = plain.Clients(classes())
-    for per_label in (True, False):
-        data = [(x, y if per_label else np.zeros_like(y)) for x, y in clients.train]
-        want = [[reference.angle_distance(a, b, p, how) if a is not b else 0.0 for b in data] for a in data]
-        got = pacfl.distances(pacfl.subspaces(classes(), np.arange(6), p, per_label), how)
-        assert np.allclose(got, want, atol=1e-3)
+    by_label, formula = how in ("vectors", "labels"), "smallest" if how == "labels" else how
+    data = [(x, y if by_label else np.zeros_like(y)) for x, y in plain.Clients(classes()).train]
+    want = [[reference.angle_distance(a, b, p, formula) if a is not b else 0.0 for b in data] for a in data]
+    got = pacfl.distances(pacfl.subspaces(classes(), np.arange(6), p, by_label), how)
+    assert np.allclose(got, want, atol=1e-3)
 
 
 def test_pacfl_angles_are_those_of_scipy():
@@ -312,19 +312,30 @@ def test_pacfl_angles_are_those_of_scipy():
 def test_pacfl_vectors_have_no_sign():
     sent = pacfl.subspaces(classes(), np.arange(6), 3, True)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], sent.bases.shape[:3])[..., None]
-    for how in ("smallest", "sum", "trace", "vectors"):
+    for how in ("labels", "vectors"):
         assert np.allclose(pacfl.distances(sent._replace(bases=sent.bases * signs), how), pacfl.distances(sent, how), atol=1e-6)
 
 
 @pytest.mark.parametrize("linkage", ["average", "complete", "single"])
 @pytest.mark.parametrize("threshold", [0.5, 60.0])
 def test_pacfl_clusters_as_scipy_does(linkage, threshold):
-    config = METHODS.check("pacfl", {"linkage": linkage}, "method")
+    config = METHODS.check("pacfl", {"how": "labels", "linkage": linkage}, "method")
     method = METHODS.entry("pacfl").make(config, toy.model(), toy.solver(toy.model()))
     setup = method.setup(plain.keys.root(0), classes(), {"threshold": threshold})
-    apart = pacfl.distances(pacfl.subspaces(classes(), np.arange(6), 3, True), "smallest")
+    apart = pacfl.distances(pacfl.subspaces(classes(), np.arange(6), 3, True), "labels")
     assert np.array_equal(setup["labels"], reference.cut(apart, threshold, linkage))
     assert setup["active"].tolist() == [k <= setup["labels"].max() for k in range(8)]
+
+
+@pytest.mark.parametrize("threshold", [1.7, 2.0, 2.4])
+def test_pacfl_by_default_clusters_as_its_authors_program_does(threshold):
+    """Whose "average" is the mean of the two rows that it merges, however many clients they stand for."""
+    whole = toy.federation("label_permutation", clients=12, groups=3, seed=4)
+    method = METHODS.entry("pacfl").make(METHODS.check("pacfl", {}, "method"), toy.model(), toy.solver(toy.model()))
+    labels = method.setup(plain.keys.root(0), whole, {"threshold": threshold})["labels"]
+    data = plain.Clients(whole).train
+    apart = np.array([[reference.angle_distance(a, b, 3, "vectors") if a is not b else 0.0 for b in data] for a in data])
+    assert same(labels, reference.mean_of_rows(apart, threshold)) and 1 < len(set(labels.tolist())) < 12
 
 
 def test_a_late_client_is_sent_all_models_in_use_once():

@@ -119,7 +119,8 @@ def test_all_ways_of_training_give_the_same(table, way):
 
 def two_rounds(name, parts):
     """(what a method with these parts has become after two rounds, its federation, the numbers of the run)."""
-    options, fed = play.options(name), jax.device_put(play.nine_clients())
+    compared = {"compare": "whole"} if name == "fesem" else {}  # its default is the head
+    options, fed = play.options(name) | compared, jax.device_put(play.nine_clients())
     hyper = {k: np.float32(v) for k, v in traced(METHODS.check(name, options, "m")).items()}
     return run(name, parts, rounds=2, fed=fed, hyper=hyper, **options), fed, hyper
 

@@ -54,4 +54,4 @@ def test_every_choice_between_ways_of_computing_is_named(name):
 
 
 def test_details_show_the_readings():
-    assert "reading: Centres. Paper: random. Here: " in listing.details("fesem")
+    assert "reading: What is compared. Paper: whole models. Here: " in listing.details("fesem")

@@ -96,3 +96,17 @@ def angle_distance(a, b, p, how):
 def singular(x, p):
     """The leading left singular vectors of the samples x, one per column."""
     return np.linalg.svd(x.T, full_matrices=False)[0][:, :p]
+
+
+def mean_of_rows(apart, threshold):
+    """The two nearest clusters become one, whose row is the mean of both rows, while they are within the threshold."""
+    apart, groups = np.array(apart, np.float64), [[i] for i in range(len(apart))]
+    while len(groups) > 1:
+        np.fill_diagonal(apart, np.inf)
+        i, j = sorted(np.unravel_index(np.argmin(apart), apart.shape))
+        if apart[i, j] > threshold:
+            break
+        apart[i] = apart[:, i] = (apart[i] + apart[j]) / 2
+        apart = np.delete(np.delete(apart, j, 0), j, 1)
+        groups[i] += groups.pop(j)
+    return np.array([next(k for k, group in enumerate(groups) if c in group) for c in range(sum(map(len, groups)))])
