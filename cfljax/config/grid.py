@@ -6,6 +6,7 @@ import collections
 import itertools
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from cfljax.config.asynchronous import check_buffer, check_waits
@@ -23,6 +24,7 @@ from cfljax.config.train import Train
 from cfljax.config.transit import check_method
 from cfljax.config.values import MAX_RUNS, Field, axis, fields_of
 from cfljax.errors import SpecError, suggest
+from cfljax.federation.drift import last_change
 from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, check_value, show
 
@@ -211,8 +213,11 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
 
 
 def _check_drift(drift: DriftOptions, train: Train) -> None:
-    if drift.at and drift.at[-1] >= train.rounds:
-        raise SpecError(f"data.drift.at = {show(drift.at)}: train.rounds = {train.rounds} ends a run before the last change")
+    last = drift.at[-1] if drift.file is None else last_change(Path(drift.file).expanduser())
+    if last >= train.rounds:
+        given = f"at = {show(drift.at)}" if drift.file is None else f'file = "{drift.file}"'
+        why = f"train.rounds = {train.rounds} ends a run before the last change, in round {last}"
+        raise SpecError(f"data.drift.{given}: {why}")
     if train.forced.keep:
         raise SpecError("train.plan.keep = true: Gram matrices are not kept where data.drift changes the data; leave it out")
 
