@@ -99,8 +99,8 @@ def of_round(devices: Devices, hyper: Hyper, now: Array, t: Array) -> Devices:
 
 
 def reached(now: Array) -> Array:
-    """f32[]: the latest second that has come: a line of a trace begins when the clock, whose sum of rounds is rounded, is as good as
-    there (three rounds of 0.03 s are a little less than 0.09 s in float32)."""
+    """f32[]: the latest second that has come. A line of a trace begins when the clock, a rounded sum, is as good as there: three
+    rounds of 0.03 s are a little less than 0.09 s in float32."""
     return now * (1 + ROUNDING)
 
 

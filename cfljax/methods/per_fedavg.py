@@ -11,7 +11,8 @@ Readings:
   Option: `hessian` has the exact product, on B1, so that a step follows the gradient of f(w'; B2) by w.
 - Batches. Paper: independent ones. Here: every second sample of a shuffled batch is in B1, and the others are in B2; a single
   sample is in both. Option: none.
-- Own step. Paper: on a batch. Here: on all training samples, made whenever clients are scored. Results keep w. Option: none.
+- Own step. Paper: on a batch. Here: on all training samples, made whenever clients are scored. Results
+  keep w, and `predict` asks for `cluster = 0`. Option: none.
 - Weights of the mean. Paper: uniform. Here: uniform. Option: `average`.
 
 Communication per participant and round: one model down, one update up.

@@ -278,7 +278,9 @@ def test_a_client_that_never_trains_makes_another_program_of_the_end(monkeypatch
     monkeypatch.setattr(afterwards, "compiled", compiled)
 
     def without(federation):
-        return dataclasses.replace(federation, train=dataclasses.replace(federation.train, count=federation.train.count.at[0].set(0)))
+        return dataclasses.replace(
+            federation, train=dataclasses.replace(federation.train, count=federation.train.count.at[0].set(0))
+        )
 
     for change in (lambda federation: federation, without):
         outputs(runs("ifca", train={"finetune_steps": 1, "rounds": 1}), change)

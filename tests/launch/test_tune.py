@@ -226,14 +226,16 @@ def test_settings_that_rows_share_belong_to_each_of_them(tmp_path, methods):
     for each in groups["any"]["settings"]:
         if (other := shared.get(each["runs"][0])) is not None:
             assert all(a == b for a, b in zip(each["scores"], other, strict=False))
-    assert set(results.to_pandas()["label"]) | {entry["label"] for entry in Store(tmp_path / "r").read_plan()["labels"]} >= {"four", "any"}
+    rows = {entry["label"]: entry["units"] for entry in Store(tmp_path / "r").read_plan()["labels"]}
+    assert sorted(rows) == ["any", "four"] and {run for units in rows.values() for run in units} == {r.run for r in results}
 
 
 def test_the_best_setting_of_two_rows_is_compared_in_both(tmp_path):
     table = TABLE | {"method": [FOUR | {"clusters": 2}, BOTH | {"clusters": [2]}], "train": {"rounds": 2, "lr": 0.3}}
     results = cfljax.tune(table, tmp_path / "r", metric="train_loss", quiet=True, then_compare=[0])
     assert len(results) == 1
-    assert [(each["label"], len(each["units"])) for each in Store(tmp_path / "r").read_plan()["labels"]] == [("four", 1), ("any", 1)]
+    rows = Store(tmp_path / "r").read_plan()["labels"]
+    assert [(row["label"], len(row["units"])) for row in rows] == [("four", 1), ("any", 1)]
 
 
 def test_data_that_follow_the_seed_in_one_row_only_are_two_data_sets_of_a_search():

@@ -191,8 +191,14 @@ def test_an_lstm_state_dict_computes_the_same():
 
 def test_per_fedavg_names_the_global_model_and_refuses_that_of_a_client(tmp_path):
     result = cfljax.run("per_fedavg", DIGITS, "mclr", rounds=1, alpha=0.1)
-    for ask in (lambda: result.confusion(1), lambda: result.predict(1, np.zeros((1, 8, 8))), lambda: result.export_clusters(tmp_path)):
-        with pytest.raises(SpecError, match="per_fedavg: each client is scored with a model that it makes .* by cluster = 0") as error:
+    for ask in (
+        lambda: result.confusion(1),
+        lambda: result.predict(1, np.zeros((1, 8, 8))),
+        lambda: result.export_clusters(tmp_path),
+    ):
+        with pytest.raises(
+            SpecError, match="per_fedavg: each client is scored with a model that it makes .* by cluster = 0"
+        ) as error:
             ask()
         assert "\n" not in str(error.value)
     assert result.confusion(1, cluster=0).sum() == len(result.samples(1)[1])
@@ -231,6 +237,8 @@ def test_networks_in_threads_are_trained_and_asked_each_by_itself():
     assert [result.params()["in"].shape[1] for result in results] == [4, 7, 5, 6]
     for result in results:
         correct = sum(np.trace(result.confusion(client)) for client in range(3))
-        assert correct / sum(len(result.samples(client)[1]) for client in range(3)) == pytest.approx(result.summary["accuracy_last"])
+        assert correct / sum(len(result.samples(client)[1]) for client in range(3)) == pytest.approx(
+            result.summary["accuracy_last"]
+        )
     again = cfljax.run("fedavg", BLOBS, nets[0], rounds=1)
     assert again.run == results[0].run and np.array_equal(again.models, results[0].models)
