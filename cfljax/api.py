@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import itertools
 import os
 import secrets
+import threading
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -181,18 +184,37 @@ def _check_target(target: float | None) -> None:
         raise SpecError(f"target = {target}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
 
 
+_own_models: dict[str, Network] = {}
+_registering = threading.Lock()
+
+
 def _own_model(model: Network) -> str:
-    """Register a user's network for this process; the name of its entry. A network whose source cannot be read counts as a new one
-    in each call."""
+    """Register a user's network and return the name of its entry, which means this network as long as the process lives: results
+    are asked for predictions later, and other threads run other networks. Equal networks have the same name."""
     from cfljax.models import MODELS
     from cfljax.registry.sources import text_of
 
     try:
-        version = text_of(model)
+        text = text_of(model)
     except (OSError, TypeError):
-        version = secrets.token_hex()
-    MODELS.add("own", lambda options, sample_shape, classes: model, version=version)  # noqa: ARG005
-    return "own"
+        text = secrets.token_hex()
+    stem = f"own-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    with _registering:
+        for name, known in _own_models.items():
+            if known is model or _equal(known, model):
+                return name
+        name = next(n for n in (f"{stem}-{i}" for i in itertools.count(1)) if n not in _own_models)
+        MODELS.add(name, lambda options, sample_shape, classes: model, version=text)  # noqa: ARG005
+        _own_models[name] = model
+    return name
+
+
+def _equal(one: Network, other: Network) -> bool:
+    """Return whether two networks are equal by their own comparison, as flax.linen modules with the same fields are."""
+    try:
+        return bool(one == other)
+    except Exception:  # fields that are arrays have no truth value
+        return False
 
 
 def _table(key: str, what: object) -> Table:

@@ -6,6 +6,7 @@ import collections
 import itertools
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from cfljax.config.asynchronous import check_buffer, check_waits
@@ -15,7 +16,7 @@ from cfljax.config.layers import EITHER, SIBLINGS, need_table, options_over
 from cfljax.config.lora import check_start
 from cfljax.config.parts import check_parts
 from cfljax.config.rules import Combination, Rule
-from cfljax.config.run import Run, with_varies
+from cfljax.config.run import Run, each_once
 from cfljax.config.server import check_average, check_server
 from cfljax.config.stop import check_stop
 from cfljax.config.tables import RESERVED, Draft, data_drafts, method_draft, model_drafts, train_drafts
@@ -23,6 +24,7 @@ from cfljax.config.train import Train
 from cfljax.config.transit import check_method
 from cfljax.config.values import MAX_RUNS, Field, axis, fields_of
 from cfljax.errors import SpecError, suggest
+from cfljax.federation.drift import last_change
 from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, check_value, show
 
@@ -157,32 +159,26 @@ def make_runs(grids: list[Grid], rules: list[Rule], warn: list[str]) -> list[Run
     if total > MAX_RUNS:
         raise SpecError(f"the spec makes {total:,} runs; at most {MAX_RUNS:,}")
     _warn_before(grids, warn)
-    runs: dict[str, Run] = {}
-    called: dict[str, dict[tuple[str, bool], None]] = {}
+    runs: list[Run] = []
     checked: set[tuple[int, ...]] = set()
     seen: dict[tuple[int, ...], Combination] = {}  # one for each set of drafts: enough to know all options of the sweep
-    twice = 0
     for combination in itertools.chain.from_iterable(combinations(grid) for grid in grids):
         if rules:
             seen.setdefault(tuple(id(point.draft) for point in combination[:4]), combination)
             hits = [rule.matches(combination) for rule in rules]  # every rule is asked, as each notes which of its keys exist
             if any(hits):
                 continue
-        run = _make_run(combination, checked)
-        twice += run.spelled in runs
-        runs.setdefault(run.spelled, run)
-        called.setdefault(run.spelled, {})[run.label, run.data.seed == "run"] = None
+        runs.append(_make_run(combination, checked))
     for rule in rules:
         rule.check(seen.values())
         if not rule.used:
             warn.append(f"{rule.where}: excludes nothing")
     if not runs:
         raise SpecError("exclude: leaves nothing to run")
-    if twice:
-        warn.append(f"{twice} of {twice + len(runs)} runs are the same as another and run once")
-    for spelled, run in runs.items():
-        object.__setattr__(run, "called", tuple(called[spelled]))
-    return with_varies(list(runs.values()))
+    distinct = each_once(runs)
+    if twice := len(runs) - len(distinct):
+        warn.append(f"{twice} of {len(runs)} runs are the same as another and run once")
+    return distinct
 
 
 def combinations(grid: Grid) -> Iterator[Combination]:
@@ -217,8 +213,11 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
 
 
 def _check_drift(drift: DriftOptions, train: Train) -> None:
-    if drift.at and drift.at[-1] >= train.rounds:
-        raise SpecError(f"data.drift.at = {show(drift.at)}: train.rounds = {train.rounds} ends a run before the last change")
+    last = drift.at[-1] if drift.file is None else last_change(Path(drift.file).expanduser())
+    if last >= train.rounds:
+        given = f"at = {show(drift.at)}" if drift.file is None else f'file = "{drift.file}"'
+        why = f"train.rounds = {train.rounds} ends a run before the last change, in round {last}"
+        raise SpecError(f"data.drift.{given}: {why}")
     if train.forced.keep:
         raise SpecError("train.plan.keep = true: Gram matrices are not kept where data.drift changes the data; leave it out")
 

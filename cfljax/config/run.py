@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 from functools import cached_property
 
 from cfljax.config.data import SIDES, Data
@@ -109,6 +110,18 @@ class Run:
         """A string that is equal for runs with the same options. It takes no look at the data, so that paths count as they are."""
         options = (canonical(options, unread=True) for options in (self.model.options, self.options, self.train))
         return "\n".join([self._drawn.spelled, self.model.name, self.method, *options, str(self.seed)])
+
+
+def each_once(runs: Iterable[Run]) -> list[Run]:
+    """Return the distinct runs in their order, each with the rows of the table that ask for it and the options that vary."""
+    found: dict[str, Run] = {}
+    called: dict[str, dict[tuple[str, bool], None]] = {}
+    for run in runs:
+        found.setdefault(run.spelled, run)
+        called.setdefault(run.spelled, {})[run.label, run.data.seed == "run"] = None
+    for spelled, run in found.items():
+        object.__setattr__(run, "called", tuple(called[spelled]))
+    return with_varies(list(found.values()))
 
 
 def with_varies(runs: list[Run]) -> list[Run]:

@@ -28,6 +28,8 @@ def source(name: str, where: str, named: Mapping[str, np.ndarray], classes: int 
         raise DataError(f"{where}: x_train has no samples")
     if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
         raise DataError(f"{where}: samples are {_form(x_train)} in x_train but {_form(x_test)} in x_test")
+    if table is None and x_train.dtype == np.uint8 and not _are_pixels(x_train, x_test):
+        x_train, x_test = x_train.astype(np.float32), x_test.astype(np.float32)
     if y_train.shape[1:] != y_test.shape[1:]:
         raise DataError(
             f"{where}: y_train has shape {list(y_train.shape)} and y_test {list(y_test.shape)}: must have the same labels"
@@ -44,12 +46,19 @@ def parted(test: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
     return {f"{key}_{part}": values[rows[part]] for key, values in named.items() for part in _PARTS}
 
 
+def _are_pixels(*parts: np.ndarray, block: int = 4096) -> bool:
+    """Return whether bytes are pixels, which are divided by 255 before training: those of images, unless all are 0 or 1, and in
+    rows of numbers if one is above 127. Flags and counts stay as they are."""
+    most = 1 if parts[0].ndim > 2 else 127
+    return any(x[at : at + block].max(initial=0) > most for x in parts for at in range(0, len(x), block))
+
+
 def _form(x: np.ndarray) -> str:
     return f"{x.dtype}{list(x.shape[1:])}"
 
 
 def samples(x: np.ndarray, where: str, table: np.ndarray | None = None) -> np.ndarray:
-    """u8[n, h, w, c] for images, f32[n, ...] for numbers, i32[n, tokens] for ids into `table`; or a DataError."""
+    """u8[n, h, w, c] or u8[n, d] for bytes, f32[n, ...] for numbers, i32[n, tokens] for ids into `table`; or a DataError."""
     if x.ndim < 2:
         raise DataError(f"{where} has shape {list(x.shape)}: must be [samples, ...]")
     if 0 in x.shape[1:]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import math
+import re
 import struct
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from cfljax.errors import DataError
 from cfljax.types import Source
 
 _PARTS = {"train": ("train",), "test": ("t10k", "test")}
+_EMNIST = re.compile(r"emnist([/_-](balanced|byclass|bymerge|letters|digits|mnist))?(:.*)?")
 _KINDS = ("images-idx3", "labels-idx1")
 
 
@@ -57,15 +59,15 @@ def read(name: str, folder: Path, prefix: str, options: FileOptions) -> Source:
 
 def emnist(name: str, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(Images, labels). EMNIST's files have rows and columns exchanged, and the labels of its letters run from 1 to 26: its images
-    are turned upright, and its labels begin at 0. Other data sets stay as they are."""
-    if name.startswith("emnist") and x.ndim > 2:
+    are turned upright, and its labels begin at 0. Other data sets stay as they are, also one whose name begins with emnist."""
+    if _EMNIST.fullmatch(name) and x.ndim > 2:
         x = np.ascontiguousarray(x.swapaxes(1, 2))
     return x, y.astype(np.int64) - 1 if letters(name) else y
 
 
 def letters(name: str) -> bool:
     """Whether the data set is EMNIST Letters."""
-    return name.startswith("emnist") and name.partition(":")[0].endswith("letters")
+    return bool(_EMNIST.fullmatch(name)) and name.partition(":")[0].endswith("letters")
 
 
 def _file(folder: Path, prefix: str, part: str, kind: str) -> Path | None:

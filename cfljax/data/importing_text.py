@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from cfljax.data import arrays, leaf, tokens
 from cfljax.data.importing_columns import label_of, user_of
 from cfljax.data.importing_tables import Table, is_number
 from cfljax.data.parts import Part, Wanted, numbered, owners, split
-from cfljax.errors import DataError, SpecError, suggest
+from cfljax.errors import DataError, DataWarning, SpecError, suggest
 from cfljax.registry import options
 from cfljax.registry.options import Value
 from cfljax.types import Source
@@ -115,7 +116,7 @@ def assembled(name: str, where: str, parts: list[Part], following: bool, wanted:
     length = wanted.length or LENGTH
     width = wanted.vectors
     if following:
-        sides = [_next_tokens(side, learned, length) for side in (train, test)]
+        sides = [_next_tokens(where, name, side, learned, length) for name, side in (("training", train), ("test", test))]
         names = learned.names
     else:
         names, labels = numbered(where, train, test)
@@ -135,17 +136,24 @@ def assembled(name: str, where: str, parts: list[Part], following: bool, wanted:
     return Imported(arrays.source(name, where, named, len(names)), names, learned.table())
 
 
-def _next_tokens(part: Part, learned: tokens.Tokens, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def _next_tokens(
+    where: str, name: str, part: Part, learned: tokens.Tokens, length: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """(x i32[n, length], y i64[n], owners): each text in pieces of `length` tokens and the one after, which is the first of the
-    next piece. The last piece is the end of the text; what is short is filled up at the front."""
-    pieces, y, of = [], [], []
+    next piece. The last piece is the end of the text; what is short is filled up at the front. A piece that is followed by an
+    unknown token is left out, which a warning says: to answer "unknown" is not to know the word."""
+    pieces, y, of, unknown = [], [], [], 0
     for at, text in enumerate(part.x):
         numbers = learned.encode(text)
         ends = [*range(length, len(numbers) - 1, length), len(numbers) - 1] if len(numbers) > 1 else []
-        for end in ends:
+        unknown += sum(numbers[end] == tokens.UNKNOWN for end in ends)
+        for end in (end for end in ends if numbers[end] != tokens.UNKNOWN):
             pieces.append(numbers[max(0, end - length) : end])
             y.append(numbers[end])
             of.append(at)
+    if unknown:
+        line = f"{where}: {unknown} of {unknown + len(y)} {name} samples are left out, as the next token is not in the vocabulary"
+        warnings.warn(f"{line}; a larger --vocabulary keeps more", DataWarning, stacklevel=2)
     user = None if part.user is None else part.user[np.array(of, np.int64)]
     return _padded(pieces, length, True), np.array(y, np.int64), user
 

@@ -19,6 +19,7 @@ from cfljax.engine.program import in_round, over_runs
 from cfljax.engine.scoring import score, score_mixtures
 from cfljax.engine.settings import Assembled, Tuned
 from cfljax.engine.simulation import fetched
+from cfljax.engine.traced import chooses
 from cfljax.lazy import jax, jnp
 from cfljax.local.schedule import Work
 from cfljax.types import Array, Federation, Hyper, Jobs, Split, Tree
@@ -110,7 +111,8 @@ def found_at_end(
     size = groups.width(parts, runs)
     arguments = (whole.keys, state, whole.hyper, rounds.astype(np.int32))
     forms = (*groups.forms(groups.with_runs(arguments, size), mesh, True), groups.forms(federation, mesh, False))
-    kept = None if parts.program_key is None else (parts.program_key, parts.plan, settings.of_programs, name, *tuned[:2])
+    of_batch = (parts.program_key, parts.plan, settings.of_programs, chooses(parts))
+    kept = None if parts.program_key is None else (*of_batch, name, *tuned[:2])
     f = everywhere(over_runs(make_end(parts, tuned, name, place), settings, 4), mesh, 4)
     (program,), seconds = compiled([Source(f, forms, kept, mesh)])
     found: list[Found] = []

@@ -13,7 +13,7 @@ from cfljax.types import Federation
 from cfljax.types.federation import NEVER
 
 HOPELESS = 1e6
-"""A mean test loss above this, or none that is finite, is a run that has diverged."""
+"""A mean test loss above this, or one that is not finite, is that of a run that has diverged."""
 
 
 class Clients(NamedTuple):
@@ -57,7 +57,7 @@ def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int
     np.put_along_axis(in_use, np.where(labels >= 0, labels, models), True, -1)
     row = {
         **_accuracies(clients, scored, models),
-        "loss": metrics.mean_loss(loss, samples),
+        "loss": metrics.per_sample(loss, samples),
         "train_loss": report["train_loss"] if trained else never,
         "discrepancy": report["discrepancy"] if trained else never,
         **metrics.clustering(labels, clients.group, models, clients.groups)._asdict(),
@@ -67,15 +67,15 @@ def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int
     }
     if "val/correct" in scored:
         counted = scored["val/samples"]
-        row["val_accuracy"] = metrics.share_correct(scored["val/correct"], counted)
-        row["val_loss"] = metrics.mean_loss(scored["val/loss"], counted)
+        row["val_accuracy"] = metrics.per_sample(scored["val/correct"], counted)
+        row["val_loss"] = metrics.per_sample(scored["val/loss"], counted)
     if "shares" in scored:
         row |= _shares(clients, scored["shares"])
     training = np.where(clients.trains[_ids(scored)], samples, 0)
     for name, value in scored.items():
         kind, _, rest = name.partition("/")
         if kind == "also":
-            row[f"diag/accuracy_{rest}"] = metrics.share_correct(value, training)
+            row[f"diag/accuracy_{rest}"] = metrics.per_sample(value, training)
         elif kind == "own":
             row[rest] = value
     row = {name: each.astype(np.float32) for name, each in row.items()}
@@ -134,7 +134,7 @@ def _ids(scored: Rows) -> np.ndarray:
 def _accuracies(clients: Clients, scored: Rows, models: int) -> Rows:
     correct, samples, ids = scored["correct"], scored["samples"], _ids(scored)
     fair = metrics.fairness(correct, samples)
-    of = lambda some: metrics.share_correct(correct, np.where(some[ids], samples, 0))  # noqa: E731
+    of = lambda some: metrics.per_sample(correct, np.where(some[ids], samples, 0))  # noqa: E731
     return {
         "accuracy": fair.accuracy,
         "accuracy_client_mean": fair.client_mean,

@@ -148,12 +148,13 @@ def fairness(correct: np.ndarray, count: np.ndarray) -> Fairness:
     tenth = (n + 9) // 10
     lowest = np.arange(each.shape[-1]) < tenth[..., None]
     worst = _ratio(np.where(lowest, np.sort(np.where(scored, each, np.inf), -1), 0.0).sum(-1), tenth)
-    return Fairness(share_correct(correct, count), mean, worst, spread)
+    return Fairness(per_sample(correct, count), mean, worst, spread)
 
 
-def share_correct(correct: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """f64[...]: the share of correct samples among all, from correct [..., C] of count [..., C]."""
-    return _ratio(np.where(count > 0, correct, 0.0).sum(-1, dtype=float), count.sum(-1, dtype=float))
+def per_sample(values: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """f64[...]: the mean over all samples, from the sums [..., C] of right answers or losses over count [..., C] samples; NaN of
+    nobody. One client whose loss is not finite makes it not finite: without that client it would look better than it is."""
+    return _ratio(np.where(count > 0, values, 0.0).sum(-1, dtype=float), count.sum(-1, dtype=float))
 
 
 def client_accuracy(correct: np.ndarray, count: np.ndarray) -> np.ndarray:
@@ -165,13 +166,6 @@ def cluster_accuracy(labels: np.ndarray, correct: np.ndarray, count: np.ndarray,
     """f64[..., K]: accuracy over the test samples of each cluster's clients, labels i32[..., C]; NaN where a cluster has none."""
     where = np.where((labels >= 0) & (count > 0), labels, clusters)
     return _ratio(*(_counts(where, clusters, values) for values in (correct, count)))
-
-
-def mean_loss(loss: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """f64[...]: the mean loss of a test sample, from loss [..., C] summed over count [..., C] samples; clients without samples, or
-    whose loss is not finite, are left out. NaN of nobody."""
-    counted = np.isfinite(loss) & (count > 0)
-    return _ratio(np.where(counted, loss, 0.0).sum(-1, dtype=float), np.where(counted, count, 0).sum(-1, dtype=float))
 
 
 def _margins(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -64,7 +64,7 @@ def scores_of_newcomers(
 
 def _summary(scored: Found, steps: tuple[int, ...], group: np.ndarray, groups: int) -> dict[str, float]:
     found = {
-        f"accuracy_new_{number}": float(metrics.share_correct(correct, scored["samples"]))
+        f"accuracy_new_{number}": float(metrics.per_sample(correct, scored["samples"]))
         for number, correct in zip(steps, scored["correct"].T, strict=True)
     }
     place = scored["place"]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any, Protocol
 
 import numpy as np
 
-from cfljax.errors import SpecError
+from cfljax.errors import DataWarning, SpecError
 from cfljax.registry.options import Value, option, show
 from cfljax.types import Parts, Source
 
 Rng = np.random.Generator
+MOST_LOST = 0.5
+"""The share of a data set's samples of which less is used only with a warning."""
 TEST_HELP = '"own": a client\'s test samples are spread as its training samples; "global": one test set, as each client sees it'
 
 
@@ -156,7 +159,16 @@ def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> lis
         left = train[c] * (dealt < have)
         counts[c, left.argmax()] += left.any()
         dealt[left.argmax()] += left.any()
+    warn_of_lost("test", int(dealt.sum()), len(rows), source, have / np.where(usable, held, np.nan), 'give data.test = "global"')
     return deal(counts, rng.permutation(rows), source, rng)
+
+
+def warn_of_lost(part: str, used: int, total: int, source: Source, room: np.ndarray, advice: str) -> None:
+    """Warn if less than MOST_LOST of the samples of a part of the data are used, because one class is too small for the shares that
+    clients have of it. `room` f64[classes]: how many samples a class has for each that is wanted; NaN where none is."""
+    if used < MOST_LOST * total:
+        why = f"class {int(np.nanargmin(room))} has too few for the share of it that clients have"
+        warnings.warn(f"{source.name}: {used} of {total} {part} samples are used, as {why}; {advice}", DataWarning, stacklevel=2)
 
 
 def own_or_global(options: Common, train: list[np.ndarray], source: Source, rng: Rng) -> list[np.ndarray] | np.ndarray:

@@ -178,6 +178,11 @@ def read_changes(file: Path, clients: int, groups: int) -> list[Change]:
     return sorted(found.values())
 
 
+def last_change(file: Path) -> int:
+    """The round of the last change of a file, whatever its clients and groups."""
+    return read_changes(file, 2**31, 2**31)[-1].round
+
+
 def _change(where: str, cells: list[str], clients: int, groups: int) -> Change:
     try:
         change = Change(*(int(cell) for cell in cells))

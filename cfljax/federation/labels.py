@@ -129,13 +129,15 @@ def _fit(options: Classes, wanted: np.ndarray, picks: np.ndarray, have: np.ndarr
     if np.any(np.bincount(picks.ravel(), minlength=len(have)) > have):
         why = f"{clients} clients need a sample of each of their classes; at most {int(have.min()) * len(have) // k}"
         raise common.wrong("clients", clients, why)
-    ratio = np.minimum(1.0, ratio)
+    room, ratio = np.where(demand > 0, ratio, np.nan), np.minimum(1.0, ratio)
     worst = ratio[picks].min(1) if options.balance == "power" else np.full(clients, ratio.min())
     while True:
         part = np.maximum(np.floor(wanted * worst / k + 1e-9), 1).astype(np.int64)
         np.put_along_axis(held, picks, np.repeat(part[:, None], k, axis=1), axis=1)
         over = held.sum(0) > have
         if not over.any():
+            advice = "give samples_per_client, or another partition"
+            common.warn_of_lost("training", int(held.sum()), int(wanted.sum()), source, room, advice)
             return held
         worst = np.where(over[picks].any(1), 0.99 * worst, worst)
 

@@ -91,7 +91,7 @@ def _check_names(names: Sequence[str], file: str) -> None:
 KINDS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "client": ("a whole number from 0", lambda v: v >= 0 and v == int(v) and v < 2**31),
     "round": ("a whole number from 0", lambda v: v >= 0 and v == int(v) and v < 2**24),
-    "second": ("a number from 0", lambda v: v >= 0),
+    "second": ("a number from 0 to 16777215, counted from the start of the run", lambda v: 0 <= v < 2**24),
     "available": ("1 or 0", lambda v: v in (0, 1)),
     "speed": ("a number above 0", lambda v: v > 0),
 }

@@ -163,7 +163,10 @@ class Climber(NamedTuple):
         else:
             saved = self.store.load_checkpoint(run.id)
             if saved is None:
-                return Curve([], [], "failed")
+                raise StoreError(
+                    f"{self.store.folder}: run {run.id} has no usable checkpoint at round {until}; "
+                    "start the search again, which trains the run again"
+                )
             arrays, meta, whole = *saved, False
             rounds = arrays["rows/round"][0]
             values = arrays[f"rows/{self.metric}"][0] if f"rows/{self.metric}" in arrays else None

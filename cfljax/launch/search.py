@@ -104,11 +104,16 @@ Todo = list[tuple[Setting, Table]]
 
 
 def _all_runs(plan: Plan) -> list[Run]:
-    return [run for group in plan.groups for setting in group.settings for run in setting.runs]
+    return _distinct(setting for group in plan.groups for setting in group.settings)
 
 
 def _runs_of(todo: Todo) -> list[Run]:
-    return [run for setting, _ in todo for run in setting.runs]
+    return _distinct(setting for setting, _ in todo)
+
+
+def _distinct(settings: Iterable[Setting]) -> list[Run]:
+    """Return the runs of the settings, each once: rows may share them."""
+    return list({run.id: run for setting in settings for run in setting.runs}.values())
 
 
 def _climber(plan: Plan, store: Store, options: Options, machine: Machine, progress: Progress) -> Climber:
@@ -133,10 +138,10 @@ def _note(plan: Plan, table: Table, at: int, todo: Todo, climber: Climber) -> No
         write_search(store, table)
     if at + 1 == len(plan.steps):
         return
-    for group, written in zip(plan.groups, table["groups"], strict=True):
-        on = set(tuning.climbing(written, at + 1, plan))
-        for run in (run for i, setting in enumerate(group.settings) if i not in on for run in setting.runs):
-            store.remove_checkpoint(run.id)
+    pairs = zip(plan.groups, table["groups"], strict=True)
+    on = _distinct(group.settings[i] for group, written in pairs for i in tuning.climbing(written, at + 1, plan))
+    for name in {run.id for run in _all_runs(plan)} - {run.id for run in on}:
+        store.remove_checkpoint(name)
 
 
 def _reporter(progress: Progress) -> Callable[[batching.Batch], OnProgress]:

@@ -72,10 +72,14 @@ def lay_out(spec: Spec, metric: str = "val_accuracy", budget: float | None = Non
 
 
 def _with_seeds(spec: Spec, seeds: tuple[int, ...]) -> list[Run]:
-    """The settings of the spec, each with the seeds of the search in place of the spec's."""
-    first: dict[str, Run] = {}
+    """Return the settings of each row of the spec, with the seeds of the search in place of the spec's. Rows may share settings."""
+    first: dict[tuple[str, bool, str], Run] = {}
     for run in spec.runs():
-        first.setdefault(dataclasses.replace(run, seed=0).spelled + run.label, run)
+        for label, follows in run.called:
+            data_seed = "run" if follows else run.data_seed
+            data = run.data if data_seed == run.data.seed else dataclasses.replace(run.data, seed=data_seed)
+            of_row = dataclasses.replace(run, label=label, data=data)
+            first.setdefault((label, follows, dataclasses.replace(of_row, seed=0).spelled), of_row)
     return [dataclasses.replace(run, seed=seed) for run in first.values() for seed in seeds]
 
 

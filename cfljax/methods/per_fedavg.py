@@ -12,7 +12,7 @@ Readings:
 - Batches. Paper: independent ones. Here: every second sample of a shuffled batch is in B1, and the others are in B2; a single
   sample is in both. Option: none.
 - Own step. Paper: on a batch; the program of pFedMe's authors scores after two steps on test samples. Here: on all training
-  samples, made whenever clients are scored. Results keep w. Option: none.
+  samples, made whenever clients are scored. Results keep w, and `predict` asks for `cluster = 0`. Option: none.
 - Weights of the mean. Paper: uniform; that program has them by samples. Here: uniform. Option: `average = "samples"`.
 
 Communication per participant and round: one model down, one update up.

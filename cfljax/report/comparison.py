@@ -119,8 +119,8 @@ def with_newcomers(columns: Iterable[Column], names: Iterable[str]) -> list[Colu
 
 
 def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = COLUMNS) -> list[Row]:
-    """A row per configuration, with the best of each block marked and the others tested against it. Columns of SOMETIMES
-    are left out if no run has the quantity; those of new clients are added where there are any."""
+    """A row per configuration, with the best of each block marked and the others tested against it, but for those that lost runs.
+    Columns of SOMETIMES are left out if no run has the quantity; those of new clients are added where there are any."""
     summaries = (unit.record["summary"] for each in configurations for unit in each.by_status("done"))
     columns = with_newcomers(columns, {name for summary in summaries for name in summary})
     table = [Row(configuration, {}) for configuration in configurations]
@@ -152,7 +152,7 @@ def _fill(block: list[Row], column: Column) -> None:
         numbers = list(values.values())
         row.cells[column.key] = Cell(*mean_and_deviation(numbers), len(values), len(done), interval=_interval(numbers, column))
     cells = [row.cells[column.key] for row in block]
-    whole = [i for i, cell in enumerate(cells) if cell.n and cell.n == cell.total]
+    whole = [i for i, cell in enumerate(cells) if cell.n and cell.n == cell.total and not block[i].configuration.lost]
     if column.better == 0 or len(whole) < 2:
         return
     best = max(whole, key=lambda i: column.better * cells[i].mean)

@@ -82,8 +82,13 @@ class Configuration(NamedTuple):
     @property
     def runs(self) -> str:
         """The number of runs: `5`, or `5 (1 diverged)`."""
-        bad = [f"{n} {s}" for s in ("diverged", "failed") if (n := len(self.by_status(s)))]
-        return f"{len(self.units)} ({', '.join(bad)})" if bad else str(len(self.units))
+        return f"{len(self.units)} ({self.lost})" if self.lost else str(len(self.units))
+
+    @property
+    def lost(self) -> str:
+        """How many runs did not end well: `1 diverged, 2 failed`; "" for none. A configuration that lost runs is not compared with
+        others, as `tune` drops a setting that lost a run: the mean of the runs that are left would flatter it."""
+        return ", ".join(f"{n} {s}" for s in ("diverged", "failed") if (n := len(self.by_status(s))))
 
 
 class Collected(NamedTuple):

@@ -53,8 +53,11 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
         elif any(cell.p is not None for cell in cells):
             said.append(f"all others differ significantly from the best ({TEST})")
         marked = [c.key for c in columns_of(table) if c.better and c.key not in NOT_BY_ALL]
-        if any(cell.p is None and not cell.best and cell.n for row in table for cell in (row.cells[key] for key in marked)):
+        whole = [row for row in table if not row.configuration.lost]
+        if any(cell.p is None and not cell.best and cell.n for row in whole for cell in (row.cells[key] for key in marked)):
             said.append(f"not tested: fewer than {FEWEST} seeds in common with the best")
+    if lost := sum(bool(row.configuration.lost) for row in table):
+        said.append(f"not compared: {lost} of {len(table)} rows, of which not all runs ended well")
     if any(row.cells[key].n for row in table for key in APART if key in row.cells):
         said.append("test clients never train; they count in all other accuracies, too")
     if any(row.cells[key].n for row in table for key in ("accuracy_finetuned",) if key in row.cells):
@@ -143,7 +146,7 @@ def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False)
         text = _terminal(table, columns)
     if bold:
         text = [_embolden(line) for line in text]
-    if any(cell.best or cell.tied for row in table for cell in row.cells.values()):
+    if any(row.configuration.lost or any(cell.best or cell.tied for cell in row.cells.values()) for row in table):
         text += ["", *notes(table, "*", "≈")[1:]]
     if left_out:
         text.append(f"left out for want of space: {', '.join(left_out)}")

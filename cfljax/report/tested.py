@@ -14,6 +14,8 @@ from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL, Difference, Rank
 HEADINGS = ("method", "difference from the best", "95 % interval", "effect", "p")
 MOST_ROWS = 200
 """The most rows of the table of differences on the page and in Markdown and LaTeX; the CSV has all."""
+MOST_LOST = 12
+"""The most rows that lost runs which the sentence names."""
 NAMES = {
     "accuracy_at_best_val": "test accuracy at the round of the best validation accuracy",
     "accuracy_last10": "mean test accuracy over the last ten evaluations",
@@ -35,13 +37,18 @@ def differences(table: Sequence[Row]) -> list[tuple[str, str, list[Line]]]:
 def _line(row: Row, behind: Difference | None, p: float | None) -> Line | None:
     if behind is None or p is None:
         return None
-    low, high = 100 * behind.low, 100 * behind.high
-    return row.configuration.short, f"{100 * behind.mean:+z.1f}", f"{low:+z.1f} to {high:+z.1f}", effect_text(behind), p_text(p)
+    mean, low, high = (_signed(100 * value) for value in behind[:3])
+    return row.configuration.short, mean, f"{low} to {high}", effect_text(behind), p_text(p)
+
+
+def _signed(value: float, digits: int = 1) -> str:
+    """Return the number with its sign, which stays where it is rounded to zero; zero itself is positive."""
+    return f"{value + 0.0:+.{digits}f}"
 
 
 def effect_text(behind: Difference) -> str:
     """The standardised difference as text."""
-    return f"{behind.effect:+z.2f}" if abs(behind.effect) < 100 else "> 100" if behind.effect > 0 else "< -100"
+    return _signed(behind.effect, 2) if abs(behind.effect) < 100 else "> 100" if behind.effect > 0 else "< -100"
 
 
 def p_text(p: float) -> str:
@@ -62,7 +69,7 @@ def _best(block: Sequence[Row], column: Column | None) -> Row | None:
 
 def mean_ranks(table: Sequence[Row]) -> Ranks | None:
     """The ranks of the methods over the data sets and partitions of the table, by the headline. A method counts that has runs on
-    all of them; None for fewer than three such methods, or fewer than three data sets."""
+    all of them and lost none; None for fewer than three such methods, or fewer than three data sets."""
     column, blocks = headline(table), _blocks(table)
     if column is None or len(blocks) < 3:
         return None
@@ -76,8 +83,8 @@ def mean_ranks(table: Sequence[Row]) -> Ranks | None:
 def _by_name(block: Sequence[Row], column: Column) -> dict[str, float]:
     """Name of the method, with the folder where one block has the name twice -> mean over the seeds."""
     names = [row.configuration.short for row in block]
-    finite = [(row, row.cells[column.key].mean) for row in block if math.isfinite(row.cells[column.key].mean)]
-    every = ((row.configuration.short, row.configuration.folder, mean) for row, mean in finite)
+    means = [(row.configuration, row.cells[column.key].mean) for row in block]
+    every = ((each.short, each.folder, mean) for each, mean in means if math.isfinite(mean) and not each.lost)
     return {name if names.count(name) == 1 else f"{folder}:{name}": mean for name, folder, mean in every}
 
 
@@ -97,16 +104,28 @@ def sentence(table: Sequence[Row]) -> str:
         shared = "all of them share one partition of the data among the clients"
         parts.append("Each seed draws the partition of the data, the initial model and the participants" if follows == {True} else
                      f"Seeds draw the initial model and the participants; {shared}")  # fmt: skip
-    parts += _about_tests(table, column)
+    parts += _about_lost(table) + _about_tests(table, column)
     if (over := mean_ranks(table)) is not None:
         parts.append(about_ranks(over))
     return ". ".join(parts) + "."
 
 
+def _about_lost(table: Sequence[Row]) -> list[str]:
+    """The rows that lost runs, in a sentence."""
+    lost = [row.configuration for row in table if row.configuration.lost]
+    if not lost:
+        return []
+    where = {each.block: f"{each.heading}: " for each in lost if each.heading}
+    listed = [f"{each.short} ({where.get(each.block, '')}{each.lost} of {len(each.units)} runs)" for each in lost]
+    more = [f"{len(listed) - MOST_LOST} more"] if len(listed) > MOST_LOST else []
+    return [f"Not compared, as their means are over the runs that ended well: {_joined([*listed[:MOST_LOST], *more])}"]
+
+
 def _about_tests(table: Sequence[Row], column: Column) -> list[str]:
     tested = [row for row in table if row.cells[column.key].behind is not None]
     if not tested:
-        return [f"Differences were not tested, as fewer than {FEWEST} seeds are shared"] if len(table) > 1 else []
+        whole = sum(not row.configuration.lost for row in table)
+        return [f"Differences were not tested, as fewer than {FEWEST} seeds are shared"] if whole > 1 else []
     blocks = [block for block in _blocks(table) if any(row in tested for row in block)]
     where = "" if len(blocks) == 1 else " on the same data"
     how = "two-sided paired t-tests over the shared seeds, Holm-corrected for the"
@@ -128,7 +147,7 @@ def _against(row: Row, column: Column) -> str:
     cell = row.cells[column.key]
     assert cell.behind is not None and cell.p is not None
     far, p = cell.behind, p_text(cell.p)
-    ends = f"95 % CI {-100 * far.high:.1f} to {-100 * far.low:.1f}"
+    ends = f"95 % CI {0.0 - 100 * far.high:.1f} to {0.0 - 100 * far.low:.1f}"
     effect = effect_text(far._replace(effect=-far.effect))
     return f"{row.configuration.short} (by {-100 * far.mean:.1f} points, {ends}, g {_equal(effect)}, p {_equal(p)})"
 

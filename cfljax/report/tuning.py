@@ -38,10 +38,9 @@ def text(table: Table) -> str:
     """The best setting of each group, with its score and what the search has cost."""
     lines = []
     for group in table["groups"]:
-        best = in_order(group, table["metric"])[0]
-        reached = best["scores"] and len(best["scores"]) == len(table["rungs"])
-        score = score_text(best["scores"][-1]) if reached else "–"
-        lines.append([_name(group), setting_text(best), score, f"{spent(group, table):.1f}"])
+        best = chosen(group, table)
+        words = (setting_text(best), score_text(best["scores"][-1])) if best else ("none has come to the end", "–")
+        lines.append([_name(group), *words, f"{spent(group, table):.1f}"])
     return "\n".join(align([["method", "best setting", table["metric"], "runs spent"], *lines], lefts=2))
 
 
@@ -58,6 +57,12 @@ def in_order(group: Table, metric: str) -> list[Table]:
         return -len(setting["scores"]), math.inf if last is None else -sign * last
 
     return sorted(group["settings"], key=rank)
+
+
+def chosen(group: Table, table: Table) -> Table | None:
+    """The best setting; None where none has come to the last rung with a finite score."""
+    best = in_order(group, table["metric"])[0]
+    return best if len(best["scores"]) == len(table["rungs"]) and best["scores"][-1] is not None else None
 
 
 def spent(group: Table, table: Table) -> float:
@@ -78,26 +83,26 @@ def score_text(score: float | None) -> str:
 
 def section(table: Table) -> str:
     """The part of the page on the search: for each group its curves up to the rungs, and its settings with their scores."""
-    chosen = f"by {table['metric']}, with seed{'s' if len(table['seeds']) > 1 else ''} {', '.join(map(str, table['seeds']))}"
-    about = f"Successive halving {chosen}: at each rung one of {table['reduce']} settings goes on from where it stands. "
+    by = f"by {table['metric']}, with seed{'s' if len(table['seeds']) > 1 else ''} {', '.join(map(str, table['seeds']))}"
+    about = f"Successive halving {by}: at each rung one of {table['reduce']} settings goes on from where it stands. "
     about += "No choice looks at test data."
     parts = [f'<section id="tuning"><h2>Tuning</h2><p class="notes">{_escaped(about)}</p>']
     for group in table["groups"]:
         cost = f"{len(group['settings'])} settings, {spent(group, table):.1f} whole runs"
-        head = (
-            f"<summary>{_escaped(_name(group))}: {_escaped(setting_text(in_order(group, table['metric'])[0]))} ({cost})</summary>"
-        )
+        best = chosen(group, table)
+        name = _escaped(f"{_name(group)}: {setting_text(best) if best else 'none has come to the end'}")
+        head = f"<summary>{name} ({cost})</summary>"
         parts.append(f'<details open>{head}<div class="scroll">{curves(group, table)}</div>{_settings(group, table)}</details>')
     return "".join([*parts, "</section>"])
 
 
 def _settings(group: Table, table: Table) -> str:
     heads = ['<th class="word">setting</th>', *(f"<th>round {rung}</th>" for rung in table["rungs"]), '<th class="word"></th>']
-    ordered, lines = in_order(group, table["metric"]), []
-    for at, setting in enumerate(ordered[:MOST]):
+    ordered, best_one, lines = in_order(group, table["metric"]), chosen(group, table), []
+    for setting in ordered[:MOST]:
         cells = [score_text(score) for score in setting["scores"]] + [""] * (len(table["rungs"]) - len(setting["scores"]))
-        best = " class=best" if at == 0 else ""
-        end = "chosen" if at == 0 and len(setting["scores"]) == len(table["rungs"]) else setting.get("ended", "")
+        best = " class=best" if setting is best_one else ""
+        end = "chosen" if setting is best_one else setting.get("ended", "")
         shown = "".join(f"<td{best}>{_escaped(cell)}</td>" for cell in cells)
         lines.append(f'<tr><th>{_escaped(setting_text(setting))}</th>{shown}<td class="word">{_escaped(end)}</td></tr>')
     more = f'<p class="notes">and {len(ordered) - MOST} more; tune.json has all</p>' if len(ordered) > MOST else ""

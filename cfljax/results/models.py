@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,6 +23,10 @@ class KeptModels:
 
     def __init__(self, record: Table, arrays: dict[str, np.ndarray]):
         self.record, self.arrays = record, arrays
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is made again when it is asked for; it holds functions, which cannot be pickled."""
+        return {name: value for name, value in vars(self).items() if name != "_scene"}
 
     @property
     def run(self) -> str:

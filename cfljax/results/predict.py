@@ -30,6 +30,8 @@ class Scene(NamedTuple):
     """Whether clients that never train choose a model (see `Method.chooses`)."""
     mixes: bool
     """Whether clients mix several models (see `Method.mixture`)."""
+    adapts: bool
+    """Whether each client is scored with a model that it makes of the kept one (see `Method.adapt`)."""
 
 
 def run_of(record: Table) -> Run:
@@ -53,8 +55,9 @@ def scene_of(record: Table) -> Scene:
     run = run_of(record)
     parts = assemble(run, 1, this_machine())
     last = int(record["summary"].get("rounds") or run.train.rounds)
-    federation = federation_of(run)
-    return Scene(run, model_of(run, federation), federation.at(last), parts.method.chooses, parts.method.mixture is not None)
+    federation, method = federation_of(run), parts.method
+    facts = method.chooses, method.mixture is not None, method.adapt is not None
+    return Scene(run, model_of(run, federation), federation.at(last), *facts)
 
 
 def model_of(record: Table) -> Model:
@@ -95,6 +98,11 @@ def cluster_of(scene: Scene, client: int, models: np.ndarray, labels: np.ndarray
 def clusters_of(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """i32[C]: the model of each client at the end, −1 for none; where clients mix models, the one with the largest weight. Clients
     that never train choose as in the run. `models` f32[K, d], `labels` i32[C]."""
+    if scene.adapts:
+        raise SpecError(
+            f"{scene.run.method}: each client is scored with a model that it makes of the global one by a step of its own, "
+            "and records keep the global one only; name it by cluster = 0"
+        )
     found = labels[: int(np.asarray(scene.federation.real).sum())]
     if len(models) == 1:
         return np.zeros_like(found)

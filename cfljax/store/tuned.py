@@ -1,12 +1,11 @@
-"""The record of a search in a results folder: `tune.json`, what each setting scored at each rung. Written after each rung."""
+"""The record of a search in a results folder: `tune.json`, what each setting scored at each rung, with its SHA-256."""
 
 from __future__ import annotations
-
-import json
 
 from cfljax.errors import StoreError
 from cfljax.registry.options import Table
 from cfljax.store.atomic import write_bytes
+from cfljax.store.records import decode, encode
 from cfljax.store.units import Store
 
 FILE = "tune.json"
@@ -19,12 +18,12 @@ def read_search(store: Store) -> Table | None:
     try:
         if file.stat().st_size > MAX_BYTES:
             raise StoreError(f"{file}: is larger than a search's record can be; move it away")
-        table = json.loads(file.read_bytes())
+        table = decode(file.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise StoreError(f"{file}: cannot be read ({' '.join(str(error).split())[:80]}); move it away to search anew") from error
-    groups = table.get("groups") if isinstance(table, dict) else None
+    groups = table.get("groups")
     known = isinstance(groups, list) and all(isinstance(each, dict) and isinstance(each.get("settings"), list) for each in groups)
     if not known or not isinstance(table.get("rungs"), list):
         raise StoreError(f"{file}: is no record of a search; move it away to search anew")
@@ -33,4 +32,4 @@ def read_search(store: Store) -> Table | None:
 
 def write_search(store: Store, table: Table) -> None:
     """Write the record of the folder's search, whole or not at all."""
-    write_bytes(store.folder / FILE, (json.dumps(table, indent=1) + "\n").encode())
+    write_bytes(store.folder / FILE, encode(table))

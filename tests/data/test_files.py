@@ -47,6 +47,14 @@ def test_emnist_is_turned_upright_and_letters_start_at_zero(tmp_path):
     assert s.y_train.min() == 0
 
 
+@pytest.mark.parametrize("name", ["emnist-upright", "emnistlike/letters"])
+def test_a_set_that_is_not_emnist_stays_as_it_is(tmp_path, name):
+    idx_folder(tmp_path / name, name.replace("/", "-") + "-")
+    s = data.load(name, path=str(tmp_path / name))
+    np.testing.assert_array_equal(s.x_train[3, ..., 0], IMAGES[3])
+    assert np.array_equal(s.y_train, LABELS)
+
+
 def test_a_file_named_as_mnists_that_is_not_mnists_is_noticed(tmp_path):
     idx_folder(tmp_path / "mnist")
     with pytest.raises(DataError, match="train-images-idx3-ubyte.gz: is not the published mnist file.*download it again"):

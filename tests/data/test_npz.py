@@ -175,3 +175,17 @@ def test_no_flipped_bit_changes_a_value_silently(save, tmp_path):
         for name in ("x_train", "y_train", "x_test", "y_test"):
             np.testing.assert_array_equal(getattr(read, name), getattr(whole, name))
     assert refused > 75
+
+
+@pytest.mark.parametrize(
+    ("shape", "high", "kind"),
+    [((40,), 2, "float32"), ((40,), 100, "float32"), ((40,), 256, "uint8"), ((5, 5, 1), 2, "float32"), ((5, 5, 1), 90, "uint8")],
+)
+def test_bytes_are_pixels_only_if_they_look_like_pixels(tmp_path, shape, high, kind):
+    rng = np.random.default_rng(0)
+    parts = {f"x_{part}": rng.integers(high, size=(n, *shape), dtype=np.uint8) for part, n in (("train", 200), ("test", 40))}
+    labels = {f"y_{part}": np.arange(n) % 2 for part, n in (("train", 200), ("test", 40))}
+    np.savez(tmp_path / "flags.npz", **parts, **labels)
+    source = data.load("flags", path=str(tmp_path / "flags.npz"))
+    assert source.x_train.dtype == source.x_test.dtype == kind
+    assert np.array_equal(source.x_train, parts["x_train"])

@@ -349,3 +349,13 @@ def test_what_all_clients_send_before_the_first_round_is_not_its_participants_(n
     sent, beside, senders = metered(keys.root(1), state, on)
     assert list(map(int, sent[:2])) == [8 + 3] * 2
     assert list(map(int, beside[:2])) == [8] * 2 and int(senders) == 8
+
+
+def test_a_line_of_a_trace_begins_with_the_round_whose_sum_is_its_second(tmp_path):
+    devices = with_trace(tmp_path, "client,second,available\n0,0.09,0\n1,0.0901,0\n").devices
+    clock = wall.started(1, hyper()).elapsed
+    for _ in range(3):
+        clock = wall.plus(clock, jnp.float32(0.03))
+    assert clock.high < np.float32(0.09)
+    there = wall.of_round(devices, hyper(), clock.high, jnp.int32(3)).there
+    assert not there[0] and there[1]

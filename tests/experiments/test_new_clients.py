@@ -8,6 +8,7 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.devices.machine import this_machine
+from cfljax.engine import afterwards
 from cfljax.engine.afterwards import at_once
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
@@ -262,3 +263,25 @@ def test_what_cannot_be_is_said_in_one_line():
             runs(data={"new_clients": table})
     with pytest.raises(SpecError, match=r"data.new_clients.share = 0.99: 12 clients have training samples, and none would train"):
         host_federation(runs(data={"new_clients": {"share": 0.99}})[0])
+
+
+def test_a_client_that_never_trains_makes_another_program_of_the_end(monkeypatch):
+    """The programs of the end are kept by a name; federations of equal shapes may differ in who trains."""
+    names = []
+
+    def compiled(sources):
+        sources = list(sources)
+        names.extend(source.name for source in sources)
+        return afterwards_compiled(sources)
+
+    afterwards_compiled = afterwards.compiled
+    monkeypatch.setattr(afterwards, "compiled", compiled)
+
+    def without(federation):
+        return dataclasses.replace(
+            federation, train=dataclasses.replace(federation.train, count=federation.train.count.at[0].set(0))
+        )
+
+    for change in (lambda federation: federation, without):
+        outputs(runs("ifca", train={"finetune_steps": 1, "rounds": 1}), change)
+    assert len(names) == 4 and len(set(names)) == 4

@@ -167,6 +167,13 @@ def test_a_file_that_cannot_be_is_refused_with_its_line(tmp_path, text, why):
         read_changes(tmp_path / "nowhere.csv", 1, 1)
 
 
+def test_a_change_of_a_file_that_no_round_sees_is_refused(tmp_path):
+    file = tmp_path / "changes.csv"
+    file.write_text("round,client,group\n4,1,2\n9,0,0\n")
+    with pytest.raises(SpecError, match=r"data\.drift\.file = .*train\.rounds = 9 ends a run before the last change, in round 9"):
+        run_of({"file": str(file)})
+
+
 @pytest.mark.parametrize(
     ("table", "data", "why"),
     [

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 
 import jax
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfljax.errors import DataError
+from cfljax.errors import DataError, DataWarning
 from cfljax.federation.common import cut, deal, evenly, group_blocks, mirror, proportional
+from cfljax.federation.labels import Classes, classes
 from cfljax.federation.pack import nbytes, pack
 from cfljax.types import Parts
 from tests.federation.helpers import fake, parts, real, with_users
@@ -247,3 +249,26 @@ def test_clients_that_never_train_have_every_other_test_sample_first(shared):
         mine = rows if shared else rows[6:]
         asked = mine if trains else np.concatenate([mine[::2], mine[1::2]])
         np.testing.assert_array_equal(held, np.concatenate([source.y_train, source.y_test])[asked])
+
+
+@pytest.mark.parametrize(("rare", "told"), [(1000, False), (600, False), (100, True), (1, True)])
+def test_a_rare_class_of_the_test_set_that_takes_samples_from_all_is_told_with_numbers(rare, told):
+    y_train, y_test = np.arange(10_000) % 10, np.repeat(np.arange(10), [rare, *[1000] * 9])
+    source = fake(200, 90)._replace(y_train=y_train, y_test=y_test, classes=10)
+    counts = np.full((50, 10), 20)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dealt = sum(map(len, mirror(counts, len(y_train) + np.arange(len(y_test)), source, np.random.default_rng(0))))
+    said = [str(warning.message) for warning in caught]
+    assert len(said) == told
+    if told:
+        assert f"{dealt} of {len(y_test)} test samples are used, as class 0 has too few" in said[0] and "global" in said[0]
+
+
+def test_a_rare_class_that_makes_all_clients_small_is_told_with_numbers():
+    y = np.repeat(np.arange(10), [100, *[1000] * 9])
+    source = fake(200, 90)._replace(x_train=np.zeros((len(y), 2, 2, 1), np.uint8), y_train=y, classes=10)
+    options = Classes(clients=20, classes_per_client=10, test="global")
+    with pytest.warns(DataWarning, match=r"1000 of 9100 training samples are used, as class 0 has too few"):
+        parts = classes(options, source, np.random.default_rng(0))
+    assert sum(map(len, parts.train)) == 1000

@@ -23,6 +23,7 @@ WRONG = {
     "client,round,speed\n0.5,0,1\n": r":2: client = 0.5: must be a whole number from 0",
     "client,round,speed\n0,1.5,1\n": r":2: round = 1.5: must be a whole number from 0",
     "client,second,available\n0,-2,1\n": r":2: second = -2: must be a number from 0",
+    "client,second,available\n0,1.7e9,1\n": r":2: second = 1.7e9: must be a number from 0 to 16777215, counted from the start",
     "client,second,available\n0,0,yes\n": r":2: available = yes: must be 1 or 0",
     "client,round,speed\n0,4,1\n1,4,1\n0,4,2\n": r":4: client 0 has another line for round 4",
 }

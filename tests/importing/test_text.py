@@ -1,6 +1,7 @@
 """Texts: LEAF's Shakespeare and Reddit, and columns of tables, become tokens and next tokens, or texts with classes."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -210,3 +211,17 @@ def test_halves_of_characters_are_replaced(home):
     folder = leaf(home / "t", {"a": (["ab\ud800cd"], ["e"])}, {})
     imported(folder, "--tokens", "pairs", "--test-fraction", "0.5")
     assert shown(home, "t", data.load("t").x_train[0]) == "ab?cd"
+
+
+def test_samples_whose_next_word_is_unknown_are_left_out_with_their_number(home, capsys):
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in np.minimum(rng.geometric(0.02, 3000), 400)]
+    lines = [" ".join(words[at : at + 30]) for at in range(0, 3000, 30)]
+    (home / "said.csv").write_text("text\n" + "\n".join(lines))
+    imported(home / "said.csv", "--text", "text", "--tokens", "words", "--vocabulary", "40", "--length", "5")
+    said, source = capsys.readouterr().err, data.load("said")
+    assert not np.any(source.y_train == tokens.UNKNOWN) and not np.any(source.y_test == tokens.UNKNOWN)
+    assert np.any(source.x_train == tokens.UNKNOWN)
+    told = [re.search(rf"(\d+) of (\d+) {part} samples are left out", said).groups() for part in ("training", "test")]
+    for (left, of), y in zip(told, (source.y_train, source.y_test), strict=True):
+        assert int(of) - int(left) == len(y) and int(left) > 0

@@ -102,11 +102,12 @@ def test_clusters_and_losses_of_very_many_samples():
     out = metrics.cluster_accuracy(np.zeros(300_000, np.int32), np.float32(correct), np.full(300_000, 97), clusters=2)
     assert np.isclose(out[0], correct.mean() / 97, rtol=1e-6) and np.isnan(out[1])
     loss = rng.uniform(1e3, 1e4, 300_000).astype(np.float32)
-    mean = metrics.mean_loss(loss, np.full(300_000, 10_000, np.int32))
+    mean = metrics.per_sample(loss, np.full(300_000, 10_000, np.int32))
     assert np.isclose(mean, loss.mean(dtype=np.float64) / 10_000, rtol=1e-6)
 
 
-def test_the_mean_loss_is_over_clients_that_have_one():
-    loss, count = np.float32([2.0, np.nan, 9.0, 4.0]), np.int32([1, 1, 0, 2])
-    assert metrics.mean_loss(loss, count) == 2.0
-    assert np.isnan(metrics.mean_loss(loss[1:3], count[1:3]))
+def test_a_client_whose_loss_breaks_makes_the_mean_loss_no_better():
+    loss, count = np.float32([2.0, np.nan, 9.0, 4.0]), np.int32([1, 0, 0, 2])
+    assert metrics.per_sample(loss, count) == 2.0 and np.isnan(metrics.per_sample(loss[1:3], count[1:3]))
+    for broken in (np.nan, np.inf):
+        assert not np.isfinite(metrics.per_sample(np.float32([2.0, broken, 9.0, 4.0]), np.int32([1, 1, 0, 2])))

@@ -10,7 +10,7 @@ import cfljax
 from cfljax.commands import tune as command
 from cfljax.config import read_spec
 from cfljax.devices.machine import this_machine
-from cfljax.errors import SpecError
+from cfljax.errors import SpecError, StoreError
 from cfljax.launch import halving, rung
 from cfljax.launch.batch import run_batch
 from cfljax.launch.search_plan import lay_out
@@ -211,3 +211,49 @@ def test_several_processes_choose_the_same(tmp_path):
         len(s["scores"]) for s in two["groups"][0]["settings"]
     ]
     assert {r.run for r in cfljax.load(tmp_path / "1")} == {r.run for r in cfljax.load(tmp_path / "2")}
+
+
+FOUR, BOTH = {"name": "ifca", "label": "four", "clusters": 4}, {"name": "ifca", "label": "any", "clusters": [2, 4]}
+
+
+@pytest.mark.parametrize("methods", [[FOUR, BOTH], [BOTH, FOUR]])
+def test_settings_that_rows_share_belong_to_each_of_them(tmp_path, methods):
+    table = TABLE | {"method": methods, "train": {"rounds": 4, "lr": [0.3, 1e-4]}, "search": {"first": 2, "reduce": 2}}
+    results = cfljax.tune(table, tmp_path / "r", metric="train_loss", quiet=True, then_compare=[0])
+    groups = {each["label"]: each for each in read_search(Store(tmp_path / "r", read_only=True))["groups"]}
+    assert [len(groups[label]["settings"]) for label in ("four", "any")] == [2, 4]
+    shared = {each["runs"][0]: each["scores"] for each in groups["four"]["settings"]}
+    for each in groups["any"]["settings"]:
+        if (other := shared.get(each["runs"][0])) is not None:
+            assert all(a == b for a, b in zip(each["scores"], other, strict=False))
+    rows = {entry["label"]: entry["units"] for entry in Store(tmp_path / "r").read_plan()["labels"]}
+    assert sorted(rows) == ["any", "four"] and {run for units in rows.values() for run in units} == {r.run for r in results}
+
+
+def test_the_best_setting_of_two_rows_is_compared_in_both(tmp_path):
+    table = TABLE | {"method": [FOUR | {"clusters": 2}, BOTH | {"clusters": [2]}], "train": {"rounds": 2, "lr": 0.3}}
+    results = cfljax.tune(table, tmp_path / "r", metric="train_loss", quiet=True, then_compare=[0])
+    assert len(results) == 1
+    rows = Store(tmp_path / "r").read_plan()["labels"]
+    assert [(row["label"], len(row["units"])) for row in rows] == [("four", 1), ("any", 1)]
+
+
+def test_data_that_follow_the_seed_in_one_row_only_are_two_data_sets_of_a_search():
+    table = TABLE | {"seeds": [0], "data": [DATA | {"seed": "run"}, DATA | {"seed": 0}], "method": "fedavg"}
+    groups = lay_out(read_spec(table), "train_loss").groups
+    assert [len(group.settings) for group in groups] == [4, 4]
+
+
+def test_an_edited_record_of_a_search_is_refused(tmp_path, searched):
+    store = Store(tmp_path)
+    words = (searched[1] / "tune.json").read_text()
+    (tmp_path / "tune.json").write_text(words.replace('"reduce": 2', '"reduce": 3'))
+    with pytest.raises(StoreError, match=r"tune\.json: cannot be read \(its SHA-256 does not match\)"):
+        read_search(store)
+
+
+def test_a_run_without_its_checkpoint_is_no_failed_run(tmp_path):
+    (run,) = read_spec(TABLE, ["seeds=[10000]", "method=fedavg", "train.lr=0.3"]).runs()
+    climber = rung.Climber(Store(tmp_path), this_machine(), "labels", "train_loss", 1)
+    with pytest.raises(StoreError, match="has no usable checkpoint at round 2; start the search again"):
+        climber.curve(run, 2)

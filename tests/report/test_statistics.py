@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import f, friedmanchisquare, t
 
-from cfljax.report import page_tests, tables, tested, write
+from cfljax.report import page_tests, tables, tested, tuning, write
 from cfljax.report.comparison import headline, rows
 from cfljax.report.configurations import collect
 from cfljax.report.critical_difference import MOST, WIDTH, picture, svg
@@ -161,3 +161,58 @@ def test_the_figure_and_the_files_are_written(tmp_path):
     assert "Critical differences" in page.read_text(encoding="utf-8")
     assert (tmp_path / "out/figures/critical_difference.png").read_bytes()[:4] == b"\x89PNG"
     assert "tabular" in (tmp_path / "out/tests.tex").read_text()
+
+
+def survivors(folder, data=("digits", "blobs", "synthetic")):
+    """The grid, in which half of the best method's runs on the first data set diverged."""
+    best = max(METHODS, key=METHODS.get)
+    table, store = grid(folder, seeds=6, data=data), Store(folder)
+    for seed in range(1, 6, 2):
+        name = f"{best}-{data[0]}-{seed}"
+        record, arrays = store.read(name)
+        store.write(name, record | {"status": "diverged", "summary": {"accuracy_last10": 0.1}}, arrays)
+    return best, table, rows(collect([folder]).configurations)
+
+
+def test_a_row_of_which_runs_diverged_has_no_star_no_rank_and_a_word_in_every_form(tmp_path):
+    best, whole, table = survivors(tmp_path)
+    (row,) = (row for row in table if row.configuration.lost)
+    cell = row.cells["accuracy_last10"]
+    assert row.configuration.label == best and cell.n == 3 and not cell.best and cell.p is None and cell.behind is None
+    assert best in tested.mean_ranks(whole).names
+    assert tested.mean_ranks(table) is None or best not in tested.mean_ranks(table).names
+    words = "3 diverged of 6 runs"
+    assert words in tested.sentence(table) and words not in tested.sentence(whole)
+    assert words in tested.markdown(table) and words in tested.latex(table) and words in page_tests.tests(table)
+    assert "not compared: 1 of" in tables.terminal(table) and "not compared: 1 of" in tables.markdown(table)
+    assert sum(row.cells["accuracy_last10"].best for row in table) == 3
+
+
+def test_the_sentence_names_no_survivor_as_the_best(tmp_path):
+    best, _, table = survivors(tmp_path, ("digits",))
+    said = tested.sentence(table)
+    assert f"{best} is significantly better" not in said and f"{best} (3 diverged of 6 runs)" in said
+    assert f'">{best}' not in page_tests.tests(table)
+
+
+def test_rows_that_all_lost_runs_are_not_compared(tmp_path):
+    store = synthetic.sweep(tmp_path, methods=(("fedavg", 0.5), ("ifca", 0.8)))
+    for name in ("fedavg-0", "ifca-1"):
+        record, arrays = store.read(name)
+        store.write(name, record | {"status": "diverged"}, arrays)
+    table = rows(collect([tmp_path]).configurations)
+    assert "*" not in tables.terminal(table) and "not compared: 2 of 2 rows" in tables.terminal(table)
+    assert "is significantly" not in tested.sentence(table) and "1 diverged of 3 runs" in tested.sentence(table)
+
+
+def test_the_end_of_an_interval_keeps_its_sign():
+    assert [tested._signed(value) for value in (-0.04, 0.04, 0.0, -0.0, -0.65)] == ["-0.0", "+0.0", "+0.0", "+0.0", "-0.7"]
+
+
+def test_a_search_in_which_all_settings_diverged_has_no_best_setting():
+    ended = {"varies": {"train.lr": 9.0}, "runs": ["a"], "scores": [0.5, None], "rounds": [1], "values": [0.5], "ended": "lost"}
+    group = {"label": "fedavg", "settings": [ended]}
+    table = {"groups": [group], "rungs": [1, 2], "metric": "val_loss", "reduce": 2, "seeds": [0]}
+    assert "none has come to the end" in tuning.text(table) and "lr=9" not in tuning.text(table)
+    page = tuning.section(table)
+    assert "none has come to the end" in page and "class=best" not in page and "chosen" not in page

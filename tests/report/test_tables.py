@@ -71,15 +71,17 @@ def test_markdown_has_as_many_cells_in_every_line(tmp_path):
 
 def test_csv_has_the_numbers_as_they_are(tmp_path):
     store = synthetic.sweep(tmp_path, methods=(("ifca", 0.8), ("fedavg", 0.5)))
-    synthetic.add(store, "failed-0", 5, status="failed")
+    synthetic.add(store, "failed-0", 5, method="fedavg", status="failed")
+    synthetic.sweep(tmp_path, methods=(("oracle", 0.4),))
     store.write_plan({"units": store.ids()})
     found = {line["label"]: line for line in csv.DictReader(io.StringIO(tables.to_csv(table(tmp_path))))}
     frame = Results(tmp_path).to_pandas()
     values = frame[(frame.method == "ifca") & (frame.status == "done")].accuracy_last10
     assert np.isclose(float(found["ifca"]["accuracy_last10_mean"]), values.mean(), rtol=1e-8)
     assert np.isclose(float(found["ifca"]["accuracy_last10_std"]), values.std(), rtol=1e-8)
-    assert (found["ifca"]["done"], found["ifca"]["failed"], found["ifca"]["accuracy_last10_best"]) == ("3", "1", "1")
-    assert 0 < float(found["fedavg"]["accuracy_last10_p"]) < 0.05
+    assert (found["ifca"]["done"], found["ifca"]["failed"], found["ifca"]["accuracy_last10_best"]) == ("3", "0", "1")
+    assert (found["fedavg"]["failed"], found["fedavg"]["accuracy_last10_p"]) == ("1", "")
+    assert 0 < float(found["oracle"]["accuracy_last10_p"]) < 0.05
 
 
 def test_options_that_vary_have_their_columns(tmp_path):

@@ -1,5 +1,8 @@
 """Predictions, confusions and exports of kept models, against forward passes in plain numpy and in PyTorch."""
 
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from safetensors import safe_open
@@ -184,3 +187,58 @@ def test_an_lstm_state_dict_computes_the_same():
         h = sigmoid(o) * np.tanh(c)
     z = h @ state["dense_0.weight"].T + state["dense_0.bias"]
     np.testing.assert_allclose(z @ state["dense_1.weight"].T + state["dense_1.bias"], logits, rtol=1e-4, atol=1e-4)
+
+
+def test_per_fedavg_names_the_global_model_and_refuses_that_of_a_client(tmp_path):
+    result = cfljax.run("per_fedavg", DIGITS, "mclr", rounds=1, alpha=0.1)
+    for ask in (
+        lambda: result.confusion(1),
+        lambda: result.predict(1, np.zeros((1, 8, 8))),
+        lambda: result.export_clusters(tmp_path),
+    ):
+        with pytest.raises(
+            SpecError, match="per_fedavg: each client is scored with a model that it makes .* by cluster = 0"
+        ) as error:
+            ask()
+        assert "\n" not in str(error.value)
+    assert result.confusion(1, cluster=0).sum() == len(result.samples(1)[1])
+    assert result.export(tmp_path / "w.safetensors", cluster=0).is_file()
+
+
+def test_a_result_that_was_asked_can_be_pickled(result):
+    before = result.confusion(0)
+    assert np.array_equal(pickle.loads(pickle.dumps(result)).confusion(0), before)
+
+
+class Net:
+    """A network of a width, as a pair of functions with equal sources."""
+
+    def __new__(cls, width):
+        def init(key):
+            import jax
+
+            one, two = jax.random.split(key)
+            return {"in": 0.1 * jax.random.normal(one, (4, width)), "out": 0.1 * jax.random.normal(two, (width, 4))}
+
+        def apply(params, x):
+            return x @ params["in"] @ params["out"]
+
+        return init, apply
+
+
+BLOBS = {"name": "blobs", "samples": 60, "features": 4, "clients": 3}
+
+
+def test_networks_in_threads_are_trained_and_asked_each_by_itself():
+    nets = [Net(width) for width in (4, 7, 5, 6)]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda net: cfljax.run("fedavg", BLOBS, net, rounds=1), nets))
+    assert [result.models.shape[1] for result in results] == [32, 56, 40, 48]
+    assert [result.params()["in"].shape[1] for result in results] == [4, 7, 5, 6]
+    for result in results:
+        correct = sum(np.trace(result.confusion(client)) for client in range(3))
+        assert correct / sum(len(result.samples(client)[1]) for client in range(3)) == pytest.approx(
+            result.summary["accuracy_last"]
+        )
+    again = cfljax.run("fedavg", BLOBS, nets[0], rounds=1)
+    assert again.run == results[0].run and np.array_equal(again.models, results[0].models)
