@@ -45,6 +45,7 @@ PAPER = "Deng et al. 2020"
 class Config(PersonalConfig):
     """Options of APFL."""
 
+    trains_once = False
     served = "w"
 
     own_steps = True

@@ -57,6 +57,7 @@ PAPER = "“Clustered federated learning based on momentum gradient descent for 
 class Config(CountedConfig):
     """Options of CFL-MGD."""
 
+    trains_once = False
     averaged = ("models", "velocity")
     chooses_by_loss = True
     average = "uniform"

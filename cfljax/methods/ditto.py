@@ -40,6 +40,7 @@ PAPER = "Li et al. 2021"
 class Config(PersonalConfig, fedavg.Config):
     """Options of Ditto."""
 
+    trains_once = False
     served = "w"
 
     lam: float = option(0.1, "strength of the pull of personal models to the global one", low=0.0, traced=True)

@@ -51,6 +51,7 @@ PAPER = "Marfoq et al. 2021"
 class Config(MethodConfig):
     """Options of FedEM."""
 
+    trains_once = False
     served = "models"
     waits = "each participant sends updates of several models"
 

@@ -35,6 +35,7 @@ PAPER = "Collins et al. 2021"
 class Config(MethodConfig):
     """Options of FedRep."""
 
+    trains_once = False
     parts = (("head", "client"),)
     averaged = ("models",)
     waits = ""

@@ -45,6 +45,7 @@ PAPER = "Fallah et al. 2020"
 class Config(PersonalConfig):
     """Options of Per-FedAvg."""
 
+    trains_once = False
     served = "w"
     waits = ""
 

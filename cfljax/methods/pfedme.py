@@ -43,6 +43,7 @@ PAPER = "Dinh et al. 2020"
 class Config(PersonalConfig):
     """Options of pFedMe."""
 
+    trains_once = False
     served = "w"
 
     own_steps = True
