@@ -10,8 +10,8 @@ noise follows the largest weight in the draw), the draw counts as known: ε is t
 rounds, and only how many these are is left to chance. One sum a round with equal weights hides who is in it: there the smaller
 ε of a hidden draw counts, by the accountant of dp-accounting. That takes each round's draw to be all that is hidden: what a client
 would send must follow from its data and what is public. Where it depends on when the client was drawn before (by error feedback,
-`train.keep_state`, a part that stays with it, the x_i of FedBCD, the h_i of FedDyn), the draw counts as known. So it does with `train.clock.deadline_s`:
-who is in time follows from public speeds, and hides among few.
+`train.keep_state`, a part that stays with it, the x_i of FedBCD, the h_i of FedDyn), the draw counts as known. So it does with
+`train.clock.deadline_s`: who is in time follows from public speeds, and hides among few.
 
 With `train.privacy.choice` a participant's choice of its cluster is ε_c-private (the exponential mechanism). A client that is drawn
 x times is in x choices and x rounds of sums, one after another. Their δ at ε is the smaller one of two bounds:
