@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import jax
     import optax
     from flax import linen as nn
-    from jax import export, lax
+    from jax import export, flatten_util, lax
     from jax import numpy as jnp
     from jax.extend import core
 
-    __all__ = ["chex", "core", "export", "jax", "jnp", "lax", "nn", "optax"]
+    __all__ = ["chex", "core", "export", "flatten_util", "jax", "jnp", "lax", "nn", "optax"]
 
 _MODULES = {
     "chex": "chex",
@@ -32,6 +32,7 @@ _MODULES = {
     "lax": "jax.lax",
     "nn": "flax.linen",
     "optax": "optax",
+    "flatten_util": "jax.flatten_util",
 }
 _waits = sys.argv[:1] == ["-m"] and any(word.startswith("cfljax.") for word in sys.orig_argv)
 """Whether this is a command's process, in which `tree` does not import JAX. While `python -m cfljax.methods` imports the package,

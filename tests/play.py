@@ -22,7 +22,7 @@ from cfljax.local.optimiser import decayed
 from cfljax.local.send import Sending, as_trained_on, exact_share
 from cfljax.methods import METHODS
 from cfljax.registry.options import static, traced
-from cfljax.round.feedback import with_feedback
+from cfljax.round.feedback import with_memory
 from tests import toy
 
 ROUNDS = 4
@@ -106,7 +106,7 @@ def prepared(name, work=None, model=None, **options):
 def _prepared(name, config, solver):
     model = solver.model
     method = METHODS.entry(name).make(config, model, solver)
-    method = with_feedback(method, model, name) if solver.sending.feedback else method
+    method = with_memory(method, solver, name) if solver.sending.feedback or solver.keeps_state else method
     return Prepared(config, model, method, jax.jit(method.init), jax.jit(method.round))
 
 

@@ -208,6 +208,9 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         check_average(c.label, method.options, train)
         check_waits(c.label, method.options, train.buffered)
         check_method(c.label, method.options, train.transit)
+        if train.keep_state and not method.options.trains_once:
+            why = "its clients do not train once a round by train.optimizer"
+            raise SpecError(f"train.keep_state = true with method.{c.label}: {why}; leave it out for this method")
         method.options.check_run(f"method.{c.label}", train, data, model)
     return Run(method.name, c.label, method.options, data, model, train, c.seed)
 

@@ -40,9 +40,12 @@ class Train:
     batch: int | str = option(10, "samples per step, or all of them", low=1, choices=("full",))
     lr: float = option(0.03, "learning rate", low=0, traced=True)
     lr_decay: float = option(1.0, "round t uses lr · lr_decay^t", above=0, high=1, traced=True)
-    momentum: float = option(0.0, "momentum of SGD, reset at each local start", low=0, traced=True)
+    momentum: float = option(0.0, "momentum of SGD, reset at each local start (but for keep_state)", low=0, traced=True)
     weight_decay: float = option(0.0, "adds weight_decay · w to the gradient", low=0, traced=True)
     optimizer: str | Table = option("sgd", 'a name of optax, or a table { name = "adam", b1 = 0.8 }')
+    keep_state: bool = option(
+        False, "a client's optimiser goes on from its last training, in place of beginning anew in each round"
+    )
     eval_every: int = option(1, "rounds between evaluations", low=1, high=10**9)
     dropout: float = option(0.0, "chance that a participant drops out of a round", low=0, traced=True)
     stragglers: float = option(0.0, "chance that a participant does only part of its steps", low=0, high=1, traced=True)
@@ -206,6 +209,8 @@ class Train:
                 METRICS.entry(name, f"{where}.metrics")
         if self.optimizer != "sgd":
             _check_optimizer(self, f"{where}.optimizer")
+        if self.keep_state:
+            _check_keep_state(self, where)
 
 
 def _check_robust(train: Train, forced: Forced, where: str) -> None:
@@ -217,6 +222,16 @@ def _check_robust(train: Train, forced: Forced, where: str) -> None:
         raise SpecError(f"{where}.robust with {where}.privacy.noise = {privacy.noise}: the noise is measured for weighted sums")
     if forced.stream:
         raise SpecError(f"{where}.plan.stream = {forced.stream}: {where}.robust needs all updates at once; leave out one")
+
+
+def _check_keep_state(train: Train, where: str) -> None:
+    """Raise a SpecError for options with which an optimiser has no state, or none that could go on."""
+    for name in ("schedule", "asynchronous"):
+        if getattr(train, name) is not None:
+            why = "one state per client is kept, round by round; leave out one"
+            raise SpecError(f"{where}.keep_state = true with {where}.{name}: {why}")
+    if train.optimizer == "sgd" and not train.momentum:
+        raise SpecError(f"{where}.keep_state = true: plain SGD has no state; give {where}.momentum or another {where}.optimizer")
 
 
 def _check_optimizer(train: Train, where: str) -> None:

@@ -48,7 +48,7 @@ from cfljax.models.options import told_of
 from cfljax.models.started import Adapters, on_features, started
 from cfljax.registry import when_replaced
 from cfljax.registry.options import Value, static
-from cfljax.round.feedback import with_feedback
+from cfljax.round.feedback import with_memory
 from cfljax.round.parts import make_in_parts
 from cfljax.round.server import ServerOptimiser, with_server
 from cfljax.types import Federation, Grams, Method, Model
@@ -83,7 +83,9 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     optimizer, arguments = run.train.optimizer_pair
     turns = run.options.head_epochs  # which the method adds itself
     work = choice.work._replace(epochs=run.train.epochs, head=0) if turns else choice.work
-    solver = Solver(model, work, optimizer, tuple(arguments.items()), choice.plan, settings.sending)
+    solver = Solver(
+        model, work, optimizer, tuple(arguments.items()), choice.plan, settings.sending, keeps_state=run.train.keep_state
+    )
     options = static(run.options)
     method = _method(run.method, options, canonical(options), solver, mesh, parts, _server(run))
     check_mixture(run, method, federation)
@@ -283,7 +285,7 @@ def _method(
     method = make_in_parts(make, options, model, solver, () if options.parts else parts) if apart else make(options, model, solver)
     if server is not None:
         method = with_server(method, options.serves, model, server, parts_of(model, parts) if parts else None)
-    return with_feedback(method, model, name) if solver.sending.feedback else method
+    return with_memory(method, solver, name) if solver.sending.feedback or solver.keeps_state else method
 
 
 @when_replaced

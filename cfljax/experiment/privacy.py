@@ -9,9 +9,9 @@ Participants are drawn without replacement. Where the sums tell who was drawn (a
 noise follows the largest weight in the draw), the draw counts as known: ε is that of as many Gaussian mechanisms as a client has
 rounds, and only how many these are is left to chance. One sum a round with equal weights hides who is in it: there the smaller
 ε of a hidden draw counts, by the accountant of dp-accounting. That takes each round's draw to be all that is hidden: what a client
-would send must follow from its data and what is public. Where it depends on when the client was drawn before (by error feedback, a
-part that stays with it, the x_i of FedBCD, the h_i of FedDyn), the draw counts as known. So it does with `train.clock.deadline_s`:
-who is in time follows from public speeds, and hides among few.
+would send must follow from its data and what is public. Where it depends on when the client was drawn before (by error feedback,
+`train.keep_state`, a part that stays with it, the x_i of FedBCD, the h_i of FedDyn), the draw counts as known. So it does with
+`train.clock.deadline_s`: who is in time follows from public speeds, and hides among few.
 
 With `train.privacy.choice` a participant's choice of its cluster is ε_c-private (the exponential mechanism). A client that is drawn
 x times is in x choices and x rounds of sums, one after another. Their δ at ε is the smaller one of two bounds:
@@ -106,8 +106,8 @@ def hides_draw(run: Run, alike: bool) -> bool:
     if run.train.clocked is not None and run.train.clocked.deadline_s:
         return False
     average = getattr(run.options, "average", "uniform")
-    forgets = not keeps_dropped(run.options, run.train.transit) and not stay_home(run.options, run.train)
-    return run.method in ONE_SUM and forgets and (average == "uniform" or alike and average == "samples")
+    kept = run.train.keep_state or keeps_dropped(run.options, run.train.transit) or stay_home(run.options, run.train)
+    return run.method in ONE_SUM and not kept and (average == "uniform" or alike and average == "samples")
 
 
 @functools.lru_cache(maxsize=256)

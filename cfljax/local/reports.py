@@ -23,7 +23,9 @@ def report(
 ) -> Info:
     """The report on a round. `start`, `end` f32[S, d]: each participant's model before the round and after aggregation."""
     delta = updates.delta
-    kept = Kept(updates.loss, usable(delta), jnp.linalg.norm(delta, axis=1), delta, updates.home, updates.residual)
+    kept = Kept(
+        updates.loss, usable(delta), jnp.linalg.norm(delta, axis=1), delta, updates.home, updates.residual, updates.optimiser
+    )
     return _info(federation, cohort, kept, jnp.linalg.norm(start + delta - end, axis=1), mixed.nonfinite, traffic, diag)
 
 
@@ -55,13 +57,14 @@ def _info(
     diag: dict[str, Array],
 ) -> Info:
     """The report on a round. `distance` f32[S]: that of each trained model from its cluster's model after the round."""
-    residual, there = left_over(federation, cohort, kept.residual), present(federation, cohort)
+    residual = left_over(federation.residual, cohort, kept.residual)
+    optimiser, there = left_over(federation.optimiser, cohort, kept.optimiser), present(federation, cohort)
     lost = jnp.any(there) & ~jnp.any(there & kept.finite)
     cohort = heard(federation, cohort)
     counted = cohort.mask & kept.finite
     discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, kept.norm)
     loss = mean_loss(federation, cohort, kept.loss)
-    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, kept.finite, kept.home, residual)
+    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, kept.finite, kept.home, residual, optimiser)
 
 
 def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:

@@ -37,6 +37,8 @@ class Kept(NamedTuple):
     """f32[S, n]: the updates of what stays with the participants; None: nothing does."""
     residual: Array | None = None
     """f32[S, d]: what compression has dropped of the participants' updates so far; None: it is lost."""
+    optimiser: Array | None = None
+    """f32[S, m]: the states of the participants' optimisers; None: they are lost."""
 
 
 class Mixing(NamedTuple):
@@ -156,15 +158,16 @@ def _part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) -> tup
         rows = jnp.where(finite[:, None], jnp.asarray(updates.velocity), jnp.nan)
         buffers = sum_by(without_noise, mixing.members, rows)[0]
     moves = delta if size is None else sketch(delta, size)
-    return (moved, buffers), Kept(updates.loss, finite, norm, moves, updates.home, updates.residual)
+    return (moved, buffers), Kept(updates.loss, finite, norm, moves, updates.home, updates.residual, updates.optimiser)
 
 
 def _of_all(dealt: Dealt | None, sums: Sums, kept: Kept) -> tuple[Sums, Kept]:
     """The sums over the participants of all devices, and what is kept of each, apart from its moves."""
     if dealt is None:
         return sums, kept
-    loss, finite, norm, home, residual = dealt.collect((kept.loss, kept.finite, kept.norm, kept.home, kept.residual))
-    return jax.lax.psum(sums, AXIS), Kept(loss, finite, norm, kept.moves, home, residual)
+    return jax.lax.psum(sums, AXIS), Kept(
+        moves=kept.moves, **dealt.collect({name: each for name, each in kept._asdict().items() if name != "moves"})
+    )
 
 
 def _moved(rule: Rule, beside: Rule | None, mixing: Mixing, sums: Sums, finite: Array) -> tuple[Mixed, Array | None]:

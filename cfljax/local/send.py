@@ -72,13 +72,12 @@ def arrived_of_all(
     return row, residual
 
 
-def left_over(federation: Federation, cohort: Cohort, residual: Array | None) -> Array | None:
-    """f32[C, d]: the residuals of all clients after a round, in which those of the participants have become `residual` f32[S, d];
-    None: clients keep none."""
-    if residual is None or federation.residual is None:
+def left_over(before: Array | None, cohort: Cohort, new: Array | None) -> Array | None:
+    """f32[C, n]: what all clients keep after a round, `before` it f32[C, n], in which the participants' rows have become `new`
+    f32[S, n]; None: they keep nothing."""
+    if new is None or before is None:
         return None
-    there = jnp.where(cohort.mask, cohort.ids, federation.clients)
-    return federation.residual.at[there].set(residual, mode="drop")
+    return before.at[jnp.where(cohort.mask, cohort.ids, len(before))].set(new, mode="drop")
 
 
 def _changed(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:

@@ -69,6 +69,8 @@ class Solver:
     """The steps of a method's own, in place of the optimiser's."""
     parts: ModelParts | None = None
     """Which parts of a model stay with the client, and which do not train; None: all train and travel."""
+    keeps_state: bool = False
+    """Whether optimisers go on from round to round (`Federation.optimiser`)."""
 
     @property
     def sequential(self) -> bool:
@@ -249,7 +251,8 @@ class Solver:
 
         def nothing(task: Task, _: Course) -> Updates:
             none = (jnp.zeros(self.model.size), jnp.float32(0), jnp.int32(0))
-            return Updates(*none, task.velocity, None if choice is None else jnp.int32(0), task.home)
+            state = None if federation.optimiser is None else federation.optimiser[task.client]
+            return Updates(*none, task.velocity, None if choice is None else jnp.int32(0), task.home, optimiser=state)
 
         def train_client(task: Task) -> Updates:
             course = course_of(federation, task, work, sequential)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from cfljax import keys
-from cfljax.lazy import jax, jnp
+from cfljax.lazy import flatten_util, jax, jnp
 from cfljax.local.gradients import Gradient, batch_gradient, batches_of, full_gradient, whole_batch
 from cfljax.local.optimiser import StepRule
 from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task, all_steps
@@ -96,9 +96,18 @@ def train_steps_of(
     def end(position: Position) -> Updates:
         delta = jnp.where(course.total > 0, model.ravel(position.params) - task.start, 0.0)
         buffers = None if task.velocity is None else model.ravel(position.optimiser)
-        return Updates(delta, position.loss / course.visited, course.total, buffers)
+        state = None if kept is None else jnp.where(course.total > 0, flatten_util.ravel_pytree(position.optimiser)[0], kept)
+        return Updates(delta, position.loss / course.visited, course.total, buffers, optimiser=state)
 
-    return Stepwise(lambda: start_of(rule, params, velocity), visit, end)
+    def begin() -> Position:
+        position = start_of(rule, params, velocity)
+        if kept is None:
+            return position
+        fresh, unravel = flatten_util.ravel_pytree(position.optimiser)
+        return position._replace(optimiser=unravel(jnp.where(jnp.isfinite(kept).all(), kept, fresh)))
+
+    kept = None if federation.optimiser is None else federation.optimiser[task.client]
+    return Stepwise(begin, visit, end)
 
 
 def start_of(rule: StepRule, params: Tree, velocity: Tree | None) -> Position:

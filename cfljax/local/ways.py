@@ -46,7 +46,7 @@ def plain_sgd(solver: Solver) -> bool:
 def exact_on_gram(solver: Solver) -> bool:
     """Whether training on Gram matrices is exact for this model and these steps."""
     first = first_layer(solver.model)
-    plain = solver.steps_of is None and plain_sgd(solver) and not solver.work.head
+    plain = solver.steps_of is None and plain_sgd(solver) and not solver.work.head and not solver.keeps_state
     return plain and first is not None and kernel_trains(solver.parts, solver.model, first.kernel)
 
 
@@ -61,7 +61,7 @@ def kept_grams(solver: Solver, federation: Federation) -> Grams | None:
     return grams if grams is not None and grams.sizes == sizes_of_grams(solver, federation) else None
 
 
-def _rule_of_steps(solver: Solver, numbers: LocalStep) -> StepRule:
+def rule_of_steps(solver: Solver, numbers: LocalStep) -> StepRule:
     """The optimiser with the numbers of this run."""
     return sgd(numbers) if plain_sgd(solver) else from_optax(solver.optimizer, dict(solver.arguments), numbers.lr)
 
@@ -102,7 +102,7 @@ def by_steps(solver: Solver, federation: Federation, hyper: Hyper) -> StepsOfCli
     turns, in_lines = turns_of(solver.parts, solver.work.head), lays_out(solver.plan, federation, solver.work)
 
     def steps_of_client(task: Task, course: Course, orders: Orders | None) -> Stepwise:
-        rule = _rule_of_steps(solver, numbers)
+        rule = rule_of_steps(solver, numbers)
         if solver.steps_of is not None:
             return train_by(solver.steps_of(hyper, rule), model, federation, task, course, orders, in_lines)
         return train_steps_of(model, federation, task, course, orders, rule, numbers, solver.work.summed, turns, in_lines)

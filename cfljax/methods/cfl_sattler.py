@@ -17,6 +17,10 @@ Readings:
   no guard, as in the program. Option: `gamma_max`.
 - When. Paper: at a stationary point. Here: from `min_rounds` on, each round, with the program's numbers. Option: `eps1`,
   `eps2`, `min_rounds`, `min_size`, `split_every`.
+- Optimiser. Paper: SGD. In its program each client's momentum of 0.9 lives on between rounds, and eps1 and eps2 are norms of such
+  updates. Here: `train.momentum` begins anew in each round. Option: `train.keep_state`.
+- Order. Paper: not said; its program splits before it averages, so it decides by updates that are one round newer. Here: it
+  averages, then splits. Option: none.
 - Mean update. Paper: weighted by samples. Here: by the weights of the aggregation, so it is the step that the cluster's model
   took; the program's is uniform. Option: `average`.
 

@@ -42,6 +42,8 @@ PAPER = "Wu et al. 2021"
 class Config(PersonalConfig):
     """Options of FedBCD."""
 
+    trains_once = False
+
     rho: float = option(1.0, "strength of the pull between personal and global model", low=0.0, traced=True)
     lr_z: float = option(1.0, "step of the global model to the mean of the personal ones (ResNet: 0.1)", low=0.0, traced=True)
     local_lr: float = option(0.005, "learning rate of local SGD", low=0.0, traced=True)

@@ -19,6 +19,8 @@ Readings:
   which it arrives. Option: `tau`.
 - Start of local training. Paper: the minimum of the loss with its pull, from wherever; its program goes on from the client's
   last personal model. Here: the same, or from Σ_s u_is c_s. Option: `start = "centres"`.
+- Optimiser. Paper: not said; its program has one Adam per client for the whole run. Here: the run's, which begins anew in each
+  round. Option: `train.keep_state`.
 - Initial models. Paper: random. Here: clients start at w_0, as in other methods, clusters at independent draws. Option: none.
 - Personal model. Paper: the client's. Here: as the server has received it, which differs with `train.compress` or
   `train.privacy`. Option: none.

@@ -48,6 +48,7 @@ PAPER = "Karimireddy et al. 2020"
 class Config(ControlConfig):
     """Options of SCAFFOLD."""
 
+    trains_once = False
     own_steps = True
 
     server_lr: float = option(1.0, "how far the server moves along the mean update", low=0.0, traced=True)

@@ -54,6 +54,8 @@ PAPER = "Zeng et al. 2023"
 class Config(AverageConfig):
     """Options of StoCFL."""
 
+    trains_once = False
+
     max_clusters: int = option(16, "the most clusters; who finds no room joins the most similar one", low=1)
     tau: float = option(
         0.3, "clusters whose mean first moves have at least this cosine become one", low=-1.0, high=1.0, traced=True

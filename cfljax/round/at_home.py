@@ -42,7 +42,7 @@ class AtHome(PersonalConfig):
     the diagnostic `accuracy_global`. A client that has not been drawn yet has what all begin with at home.
     """
 
-    served = "w"
+    served, trains_once = "w", False
     average = "samples"
     """The weights of the participants: "samples", "uniform" or "nova". Methods have an option of this name."""
 

@@ -78,6 +78,7 @@ class Clustered(MethodConfig):
         cls.served = "models" if adapts else ""
         cls.averaged = () if regroups or adapts else ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
         cls.chooses_by_loss = cls.chooses and not cls.scores_on_server
+        cls.trains_once = not (cls.own_steps or cls.buffers or cls.head_epochs)
         cls.waits, cls.own = "", cls.own or adapts
         if cls.clients_per_cluster is not None:
             cls.waits = "it draws the participants of each cluster itself"

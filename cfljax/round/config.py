@@ -87,6 +87,8 @@ class MethodConfig:
     waits = "its round needs the updates of all participants at once"
     """Why the server must wait for all participants of a round, so that `train.asynchronous` is refused; "": it need not, as the
     round mixes updates by `averages` and `train_and_mix`, and nothing else in it looks at them. A reason is inherited, "" not."""
+    trains_once = True
+    """Whether a participant trains once a round, by the optimiser of the run, so that `train.keep_state` can keep its state."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
 

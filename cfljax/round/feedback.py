@@ -1,6 +1,10 @@
-"""Error feedback for any method whose participants send one update a round (`train.compress.feedback`; Seide et al. 2014,
-Karimireddy et al. 2019): what compression drops of a client's update stays with the client, and is added to its next update
-before that is compressed.
+"""What clients keep from round to round, for any method: residuals and the states of their optimisers.
+
+Error feedback, if participants send one update a round (`train.compress.feedback`; Seide et al. 2014, Karimireddy et al. 2019):
+what compression drops of a client's update stays with the client, and is added to its next update before that is compressed.
+
+`train.keep_state`, if they train once a round: a client's optimiser goes on from where its last training left it, whichever model
+the client trains now, as in the programs of Sattler et al. (momentum) and FedSoft (Adam).
 
 The method itself is untouched. During a round the federation holds the clients' residuals (`Federation.residual`); they are added
 to the updates that are sent (`local.send`), and the report on the round brings the new ones (`Info.residual`).
@@ -21,33 +25,47 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from cfljax.errors import SpecError
-from cfljax.lazy import jnp
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
+from cfljax.lazy import flatten_util, jnp
+from cfljax.local.solver import Solver
+from cfljax.local.ways import rule_of_steps
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Tree
 
 Out = TypeVar("Out")
 
 
 class Remembering(NamedTuple):
-    """The state of a method whose clients keep residuals."""
+    """The state of a method whose clients keep something."""
 
     inner: Tree
     """The method's own state."""
-    residual: Array
+    residual: Array | None = None
     """f32[C, d]: what compression has dropped of each client's updates so far; zeros before its first."""
+    optimiser: Array | None = None
+    """f32[C, m]: the state of each client's optimiser; not a number before its first training."""
 
 
-def with_feedback(method: Method, model: Model, name: str) -> Method:
-    """The method around which clients keep residuals. Its solver must have `Sending.feedback`. `name`: for messages."""
+def with_memory(method: Method, solver: Solver, name: str) -> Method:
+    """The method around which clients keep what its solver says (`Sending.feedback`, `keeps_state`). `name`: for messages."""
+    model = solver.model
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Remembering:
-        return Remembering(method.init(key, federation, hyper, setup), jnp.zeros((federation.clients, model.size)))
+        inner, clients = method.init(key, federation, hyper, setup), federation.clients
+        residual = jnp.zeros((clients, model.size)) if solver.sending.feedback else None
+        if not solver.keeps_state:
+            return Remembering(inner, residual)
+        begun = rule_of_steps(solver, solver.step_of(hyper)).init(model.unravel(jnp.zeros(model.size)), None)
+        return Remembering(inner, residual, jnp.full((clients, flatten_util.ravel_pytree(begun)[0].size), jnp.nan))
 
     def round(key: Array, state: Remembering, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Remembering, Info]:
-        seen = dataclasses.replace(federation, residual=state.residual)
+        seen = dataclasses.replace(federation, residual=state.residual, optimiser=state.optimiser)
         inner, info = method.round(key, state.inner, seen, cohort, hyper)
-        if info.residual is None:
-            raise SpecError(f"train.compress.feedback: method.{name} sends no updates of Solver.fit; leave it out for this method")
-        return Remembering(inner, info.residual), info._replace(residual=None)
+        for option, kept, new in (
+            ("compress.feedback", state.residual, info.residual),
+            ("keep_state", state.optimiser, info.optimiser),
+        ):
+            if kept is not None and new is None:
+                raise SpecError(f"train.{option}: method.{name} sends no updates of Solver.fit; leave it out for this method")
+        return Remembering(inner, info.residual, info.optimiser), info._replace(residual=None, optimiser=None)
 
     def regroup(key: Array, state: Remembering, federation: Federation, hyper: Hyper, round: int) -> Remembering:
         assert method.regroup is not None

@@ -51,6 +51,7 @@ class Soft(MethodConfig):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.served, cls.waits = "models", "each participant sends updates of several models"
+        cls.trains_once = False
 
     def method(self, name: str, model: Model, solver: Solver) -> Method[Any]:
         """The functions of the method of this name."""

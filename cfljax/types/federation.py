@@ -145,6 +145,9 @@ class Federation:
     residual: Array | None = None
     """f32[C, d] what compression has dropped of each client's updates (`train.compress.feedback`), during a round; None: it is
     lost."""
+    optimiser: Array | None = None
+    """f32[C, m] the state of each client's optimiser (`train.keep_state`), during a round; one whose row is not finite begins anew.
+    None: all do."""
     drift: Drift | None = None
     """How `group` and `view.of`, which are those of round 0, change later; None: they do not. Methods get a federation of the round
     (`at`), which has none."""
@@ -222,6 +225,7 @@ class Federation:
             owner=None if owner is None else owner[clients],
             own=None if self.own is None else self.own[clients],
             residual=None if self.residual is None else self.residual[clients],
+            optimiser=None if self.optimiser is None else self.optimiser[clients],
             drift=None if self.drift is None else self.drift.take(clients),
             devices=None,
             flight=None,

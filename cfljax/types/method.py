@@ -52,6 +52,8 @@ class Info(NamedTuple):
     """f32[S, n]: each participant's update of what stays with it (`Updates.home`); None: nothing does."""
     residual: Array | None = None
     """f32[C, d]: `Federation.residual` after the round; None: nothing is kept of what compression drops."""
+    optimiser: Array | None = None
+    """f32[C, m]: `Federation.optimiser` after the round; None: optimisers begin anew in each round."""
     flight: Flight | None = None
     """`Federation.flight` with the updates of those who began in this round; None: all updates arrive in their round. The other
     fields are of the updates that arrive in the round."""

@@ -156,3 +156,5 @@ class Updates(NamedTuple):
     (`Federation.own`), where `delta` is zero. None: nothing does."""
     residual: Array | None = None
     """f32[S, d]: what compression has dropped of each participant's updates so far (`Federation.residual`); None: it is lost."""
+    optimiser: Array | None = None
+    """f32[S, m]: the state of each participant's optimiser after training (`Federation.optimiser`); None: it is lost."""

@@ -80,7 +80,11 @@ FEATURES = {
     "drift_incremental": (FEW, {"data": {"drift": {"kind": "incremental", "at": [1, 4]}}}, ()),
     "drift_of_labels": (FEW, {"data": {"drift": {"kind": "recurrent", "at": [1, 3], "what": "labels"}}}, ("fedem",)),
     "body_of_all": (ALL, {"train": {"parts": {"body": "all"}}}),
-    "head_of_client": (ALL, {"train": {"parts": {"head": "client"}}}, ("ifca", "fedgroup")),
+    "head_of_client": (
+        tuple(name for name in ALL if name != "fesem"),
+        {"train": {"parts": {"head": "client"}}},
+        ("ifca", "fedgroup"),
+    ),
     "alternate": (FEW, {"train": {"parts": {"head": "client"}, "schedule": "alternate", "head_epochs": 2}}, ("fedavg",)),
     "freeze_head": (SAMPLE, {"train": {"freeze": "head", "finetune_steps": 3}}),
     "server_adam": (ALL, {"train": {"server": {"name": "adam", "lr": 0.05}}}),
