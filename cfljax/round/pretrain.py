@@ -57,9 +57,7 @@ def pretrain(solver: Solver, key: Array, federation: Federation, hyper: Hyper, s
     comes from `solver_before`. `key` is that of the run or the round; draws are independent of the round's training."""
     n = ids.shape[0]
     jobs = Jobs(ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32))
-    apart = dataclasses.replace(
-        federation, residual=None, optimiser=None
-    )  # these updates are of another start, and never follow each other
+    apart = dataclasses.replace(federation, residual=None, optimiser=None)  # of another start, and they never follow each other
     return solver.fit(keys.fold(key, "pretrain"), apart, jobs, hyper).delta
 
 
