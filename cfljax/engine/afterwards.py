@@ -4,13 +4,14 @@ each is given. `engine.newcomers` and `engine.finetune` say who these clients ar
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from cfljax import keys
-from cfljax.devices.compiled import Source, compiled
+from cfljax.devices.compiled import compile_later
 from cfljax.devices.placement import placed
 from cfljax.devices.spread import everywhere
 from cfljax.engine import groups
@@ -110,9 +111,11 @@ def found_at_end(
     size = groups.width(parts, runs)
     arguments = (whole.keys, state, whole.hyper, rounds.astype(np.int32))
     forms = (*groups.forms(groups.with_runs(arguments, size), mesh, True), groups.forms(federation, mesh, False))
-    kept = None if parts.program_key is None else (parts.program_key, parts.plan, settings.of_programs, name, *tuned[:2])
+    key = None if parts.program_key is None else (parts.program_key, parts.plan, settings.of_programs, name, *tuned[:2], mesh)
     f = everywhere(over_runs(make_end(parts, tuned, name, place), settings, 4), mesh, 4)
-    (program,), seconds = compiled([Source(f, forms, kept, mesh)])
+    begin = time.perf_counter()
+    program = compile_later(f, forms, key).result()
+    seconds = time.perf_counter() - begin
     found: list[Found] = []
     for at in range(0, runs, size):
         scored = fetched(program(*placed(groups.part(arguments, at, size), mesh, True), federation))

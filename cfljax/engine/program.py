@@ -7,6 +7,7 @@ Each is compiled once, whatever the number of rounds: where a loop of rounds beg
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -59,7 +60,7 @@ def make_program(method: Method, settings: Settings) -> Program:
         carry = Carry(state, total, carry.nonfinite + info.nonfinite, lost_at, wall, flight)
         return carry, _report(settings, carry, info)
 
-    @jax.jit
+    @functools.partial(jax.jit, inline=True)
     def start(key: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation) -> Carry:
         state = method.init(key, as_trained_on(settings.sending, hyper, federation), hyper, setup)
         models = method.models(state)[0]
@@ -80,7 +81,7 @@ def make_program(method: Method, settings: Settings) -> Program:
         with jax.named_scope("rounds"):  # its name in profiles
             return jax.lax.fori_loop(bounds[0], bounds[1], body, (carry, nothing))
 
-    @jax.jit
+    @functools.partial(jax.jit, inline=True)
     def view(state: Tree, hyper: Hyper, federation: Federation, t: Array) -> View:
         state, federation = in_round(method, state, federation, t)
 
