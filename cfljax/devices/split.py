@@ -39,7 +39,7 @@ class SplitFunction:
             lost: the number of arrays, the first ones, that are not needed after a call.
             own: whether each result is an array of its own, as it may be lost in a later call.
         """
-        self.jaxpr, self.form, self._lost, self._own = traced.jaxpr, traced.out_info, lost, own
+        self.name, self.jaxpr, self.form, self._lost, self._own = name, traced.jaxpr, traced.out_info, lost, own
         self.segments = _segments(self.jaxpr)
         self.programs: list[Future[jax.stages.Compiled]] = []
         last_read = {v: at for at, segment in enumerate(self.segments) for v in _variables(segment.reads)}
@@ -133,11 +133,10 @@ def _is_shared(eqn: core.JaxprEqn) -> bool:
 
 def _donated(segment: Segment, free: list[core.Var]) -> tuple[int, ...]:
     """Return the positions of those of the `free` arguments whose memory is worth taking and fits a result."""
-    form = lambda v: (v.aval.shape, v.aval.dtype)  # noqa: E731
-    room, found = collections.Counter(map(form, segment.writes)), []
+    room, found = collections.Counter(v.aval.str_short() for v in segment.writes), []
     for v in free:
-        if v.aval.size >= LARGE and room[form(v)]:  # type: ignore[attr-defined]
-            room[form(v)] -= 1
+        if v.aval.size >= LARGE and room[v.aval.str_short()]:  # type: ignore[attr-defined]
+            room[v.aval.str_short()] -= 1
             found.append(segment.reads.index(v))
     return tuple(found)
 

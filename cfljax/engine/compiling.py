@@ -103,11 +103,12 @@ def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs
     )
     start = compile_over_runs(program.start, (keys, hyper, setup, data), 3, quick=parts.plan.on_cpu)
     view = pick or compile_over_runs(program.view, (carry.state, hyper, data, at), 2, quick=quick, own=_is_kept(seen)).result()
+    of_rounds: Callable[..., tuple[Carry, Report]] = rounds.result()
     if isinstance(rounds, SplitFunction):
         _check_types(carry, rounds.form[0])
-        of_rounds, report = functools.partial(_one_after_another, rounds.result()), rounds.form[1]
+        of_rounds, report = functools.partial(_one_after_another, of_rounds), rounds.form[1]
     else:
-        of_rounds, report = rounds.result(), rounds.result().out_info[1]
+        report = rounds.result().out_info[1]
     return Programs(start.result(), of_rounds, view, evaluation.result(), report, seen.models.shape[0])
 
 
