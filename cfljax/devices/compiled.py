@@ -64,18 +64,16 @@ def shapes(tree: Tree) -> Hashable:
 
 
 def compile_later(
-    f: Callable[..., Tree], forms: tuple[Tree, ...], key: Hashable = None, donate: tuple[int, ...] = (), quick: bool = False
+    f: jax.stages.Wrapped, forms: tuple[Tree, ...], key: Hashable = None, quick: bool = False
 ) -> Future[jax.stages.Compiled]:
-    """Trace f now, and compile it in a thread.
+    """Trace and lower a jitted function now, and compile it in a thread.
 
     Args:
         forms: the shapes and types of the arguments (and their sharding, on a mesh), as `jax.ShapeDtypeStruct`.
         key: names everything static that f is made from, so that it is compiled once; None: it is not kept.
-        donate: positions of the arguments whose memory f may reuse.
-        quick: whether to spend less time on compiling than on running (`devices.quick`).
+        quick: whether compiling takes longer than running (`devices.quick`).
     """
-
-    whole_key = None if key is None else (key, shapes(forms), donate, quick)
+    whole_key = None if key is None else (key, shapes(forms), quick)
     if whole_key in _kept and _kept[whole_key].done() and _kept[whole_key].exception():
         del _kept[whole_key]  # there was no memory then
 
@@ -83,7 +81,7 @@ def compile_later(
         global compilations
         compilations += 1
         options = quick_options() if quick else None
-        return _threads.submit(_compile, jax.jit(f, donate_argnums=donate).lower(*forms), options)
+        return _threads.submit(_compile, f.lower(*forms), options)
 
     return remembered(whole_key, start)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from cfljax.devices.split import split_jit
 from cfljax.devices.mesh import CLIENTS
+from cfljax.devices.split import split_jit
 from cfljax.devices.spread import by_runs, everywhere
 from cfljax.lazy import jax
 from cfljax.types import Federation, Plan, Split, Tree, on_host

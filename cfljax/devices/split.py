@@ -30,26 +30,25 @@ class Segment(NamedTuple):
 class SplitFunction:
     """A traced function in segments, which threads compile."""
 
-    def __init__(self, traced: jax.stages.Traced, name: str, quick: bool, lost: int = 0, own: bool = True):
+    def __init__(self, traced: jax.stages.Traced, quick: bool, lost: int = 0, own: bool = True):
         """Start compiling.
 
         Args:
-            name: of the segments, in profiles.
             quick: as in `compile_later`.
             lost: the number of arrays, the first ones, that are not needed after a call.
             own: whether each result is an array of its own, as it may be lost in a later call.
         """
-        self.name, self.jaxpr, self.form, self._lost, self._own = name, traced.jaxpr, traced.out_info, lost, own
+        self.jaxpr, self.form, self._lost, self._own = traced.jaxpr, traced.out_info, lost, own
+        self.name = traced.fun_name
         self.segments = _segments(self.jaxpr)
         self.programs: list[Future[jax.stages.Compiled]] = []
         last_read = {v: at for at, segment in enumerate(self.segments) for v in _variables(segment.reads)}
         last_read |= dict.fromkeys(_variables(self.jaxpr.jaxpr.outvars), len(self.segments))
         for at, segment in enumerate(self.segments):
             free = [v for v in self.jaxpr.jaxpr.invars[:lost] if last_read.get(v) == at and not segment.shared]
-            f = _named(core.jaxpr_as_fun(segment.jaxpr), segment.shared or f"{name}_{at}")
+            f = jax.jit(_named(segment.jaxpr, segment.shared or f"{self.name}_{at}"), donate_argnums=_donated(segment, free))
             forms = tuple(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in segment.jaxpr.in_avals)
-            key = segment.jaxpr if segment.shared else None
-            self.programs.append(compile_later(f, forms, key, _donated(segment, free), quick))
+            self.programs.append(compile_later(f, forms, segment.jaxpr if segment.shared else None, quick))
 
     def result(self) -> Callable[..., Tree]:
         """Wait until the segments are compiled, and return the function."""
@@ -83,7 +82,7 @@ def split_jit(f: Callable[..., Tree]) -> Callable[..., Tree]:
         args = jax.tree.map(lambda each: each if hasattr(each, "shape") else jnp.asarray(each), given)
         key = (shapes(args), jax.config.values["jax_default_matmul_precision"])
         if key not in made:
-            made[key] = SplitFunction(jax.jit(f).trace(*args), "host", quick=True).result()
+            made[key] = SplitFunction(jax.jit(f).trace(*args), quick=True).result()
         return made[key](*args)
 
     return call
@@ -121,7 +120,11 @@ def _segment(whole: core.Jaxpr, eqns: list[core.JaxprEqn], constants: dict[core.
     """Make a segment of these equations. `wanted`: the variables that are read after it."""
     made = [v for eqn in eqns for v in eqn.outvars]
     read = [v for v in _variables(v for eqn in eqns for v in eqn.invars) if v not in {*made}]
-    held, reads, writes = [v for v in read if v in constants], [v for v in read if v not in constants], [v for v in made if v in wanted]
+    held, reads, writes = (
+        [v for v in read if v in constants],
+        [v for v in read if v not in constants],
+        [v for v in made if v in wanted],
+    )
     about = whole.debug_info._replace(arg_names=("",) * len(reads), result_paths=("",) * len(writes))
     jaxpr = core.Jaxpr(held, reads, writes, eqns, debug_info=about)
     return Segment(core.ClosedJaxpr(jaxpr, [constants[v] for v in held]), [*reads], writes)
@@ -148,16 +151,16 @@ def _variables(atoms: Atoms) -> list[core.Var]:
 
 def _with_arrays(atoms: Atoms) -> list[Tree]:
     """Return these with arrays in place of literals."""
-    return [atom if isinstance(atom, core.Var) else jnp.asarray(atom.val, atom.aval.dtype) for atom in atoms]
+    return [jnp.asarray(atom.val, atom.aval.dtype) if isinstance(atom, core.Literal) else atom for atom in atoms]  # type: ignore[attr-defined]
 
 
 def _value(values: dict[core.Var, Tree], each: Tree) -> Tree:
     return values[each] if isinstance(each, core.Var) else each
 
 
-def _named(f: Callable[..., Tree], name: str) -> Callable[..., Tree]:
-    def with_name(*arrays: jax.Array) -> Tree:
-        return f(*arrays)
+def _named(jaxpr: core.ClosedJaxpr, name: str) -> Callable[..., Tree]:
+    def f(*arrays: jax.Array) -> Tree:
+        return core.jaxpr_as_fun(jaxpr)(*arrays)
 
-    with_name.__name__ = name
-    return with_name
+    f.__name__ = name
+    return f

@@ -112,7 +112,7 @@ def found_at_end(
     arguments = (whole.keys, state, whole.hyper, rounds.astype(np.int32))
     forms = (*groups.forms(groups.with_runs(arguments, size), mesh, True), groups.forms(federation, mesh, False))
     key = None if parts.program_key is None else (parts.program_key, parts.plan, settings.of_programs, name, *tuned[:2], mesh)
-    f = everywhere(over_runs(make_end(parts, tuned, name, place), settings, 4), mesh, 4)
+    f = jax.jit(everywhere(over_runs(make_end(parts, tuned, name, place), settings, 4), mesh, 4))
     begin = time.perf_counter()
     program = compile_later(f, forms, key).result()
     seconds = time.perf_counter() - begin

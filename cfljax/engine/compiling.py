@@ -83,33 +83,37 @@ def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs
     program, split, chooses = make_program(parts.method, settings), is_split(parts), _chooses(parts)
     keys, hyper, setup, numbers = (forms(each, mesh, True) for each in (*group, group.numbers))
     data, scored_on, at = (forms(each, mesh, False) for each in (federation, as_evaluated(federation), np.int32(0)))
-    form, runs = start_form(program, parts, group), keys.shape[0]
-    carry, bounds = forms(for_each_run(form, runs), mesh, True), forms(np.zeros(2, np.int32), mesh, False)
+    of_runs = lambda form: forms(for_each_run(form, keys.shape[0]), mesh, True)  # noqa: E731
 
-    def compile_over_runs(f: Callable[..., Tree], arguments: tuple[Tree, ...], mapped: int, **more: Any) -> Compiling:
-        of_runs = everywhere(over_runs(f, settings, mapped), mesh, mapped)
-        if split:
-            return SplitFunction(jax.jit(of_runs).trace(*arguments), f.__name__, **more)
-        return compile_later(of_runs, arguments, quick=more["quick"], donate=(0,) if more.get("lost") else ())
+    def over_all(f: Callable[..., Tree], mapped: int, donate: tuple[int, ...] = ()) -> jax.stages.Wrapped:
+        of_all = everywhere(over_runs(f, settings, mapped), mesh, mapped)
+        of_all.__name__ = f.__name__  # in profiles
+        return jax.jit(of_all, donate_argnums=donate)
 
-    of_round = (program.advance, (carry, keys, hyper, data, at)) if split else (program.rounds, (carry, keys, hyper, data, bounds))
-    rounds = compile_over_runs(*of_round, 3, quick=quick, lost=len(jax.tree.leaves(carry)))
+    def compile_form(f: jax.stages.Wrapped, arguments: tuple[Tree, ...], quick: bool, **more: Any) -> Compiling:
+        return SplitFunction(f.trace(*arguments), quick, **more) if split else compile_later(f, arguments, quick=quick)
+
+    start = over_all(program.start, 3)
+    form = of_one(start.trace(keys, hyper, setup, data).out_info)
+    carry = of_runs(form)
+    if split:
+        rounds = compile_form(over_all(program.advance, 3), (carry, keys, hyper, data, at), quick, lost=len(jax.tree.leaves(carry)))
+    else:
+        bounds = forms(np.zeros(2, np.int32), mesh, False)
+        rounds = compile_form(over_all(program.rounds, 3, (0,)), (carry, keys, hyper, data, bounds), quick)
     pick, seen = _seen(parts, program, form.state, of_one(hyper))
-    evaluation = compile_later(
-        everywhere(make_evaluation(parts.model, settings, chooses), mesh, 2),
-        (forms(for_each_run(seen._replace(shares=None), runs), mesh, True), numbers, scored_on, at),
-        None if parts.model_key is None else ("evaluate", parts.model_key, seen_of(settings), chooses, mesh),
-        quick=quick,
-    )
-    start = compile_over_runs(program.start, (keys, hyper, setup, data), 3, quick=parts.plan.on_cpu)
-    view = pick or compile_over_runs(program.view, (carry.state, hyper, data, at), 2, quick=quick, own=_is_kept(seen)).result()
+    name = None if parts.model_key is None else ("evaluate", parts.model_key, seen_of(settings), chooses, mesh)
+    evaluate = jax.jit(everywhere(make_evaluation(parts.model, settings, chooses), mesh, 2))
+    evaluation = compile_later(evaluate, (of_runs(seen._replace(shares=None)), numbers, scored_on, at), name, quick)
+    started = compile_form(start, (keys, hyper, setup, data), parts.plan.on_cpu)
+    view = pick or compile_form(over_all(program.view, 2), (carry.state, hyper, data, at), quick, own=_is_kept(seen)).result()
     of_rounds: Callable[..., tuple[Carry, Report]] = rounds.result()
     if isinstance(rounds, SplitFunction):
         _check_types(carry, rounds.form[0])
         of_rounds, report = functools.partial(_one_after_another, of_rounds), rounds.form[1]
     else:
         report = rounds.result().out_info[1]
-    return Programs(start.result(), of_rounds, view, evaluation.result(), report, seen.models.shape[0])
+    return Programs(started.result(), of_rounds, view, evaluation.result(), report, seen.models.shape[0])
 
 
 def _one_after_another(

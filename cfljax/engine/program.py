@@ -27,11 +27,11 @@ Out = TypeVar("Out")
 
 
 class Program(NamedTuple):
-    """Pure functions of one run (`over_runs`). They are traced once, though their shapes are asked for before they are compiled."""
+    """Pure functions of one run (`over_runs`)."""
 
     advance: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Report]]
     """advance(carry, key, hyper, federation, round) -> (carry, report): one round."""
-    start: jax.stages.Wrapped
+    start: Callable[[Array, Hyper, dict[str, Tree], Federation], Carry]
     """start(key, hyper, setup, federation): what the run carries before the first round."""
     rounds: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Report]]
     """rounds(carry, key, hyper, federation, bounds) -> (carry, report). bounds i32[2]: the rounds done before and after."""
@@ -60,7 +60,6 @@ def make_program(method: Method, settings: Settings) -> Program:
         carry = Carry(state, total, carry.nonfinite + info.nonfinite, lost_at, wall, flight)
         return carry, _report(settings, carry, info)
 
-    @functools.partial(jax.jit, inline=True)
     def start(key: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation) -> Carry:
         state = method.init(key, as_trained_on(settings.sending, hyper, federation), hyper, setup)
         models = method.models(state)[0]

@@ -72,15 +72,15 @@ def compiled(target, method):
         parts = parts._replace(federation=jax.tree.map(np.asarray, parts.federation))
         group = simulate.group_of(parts, batch.seeds, batch.hypers)
         made = []
-        compiling.compile_later = lambda f, forms, *_, donate=(), **__: made.append((f, forms, donate)) or Future()
+        compiling.compile_later = lambda f, forms, *_, **__: made.append((f, forms)) or Future()
         group = Group(*part(tuple(group), 0, width(parts, group.keys.shape[0])))
         with contextlib.suppress(InterruptedError):
             compiling.compile_programs(parts, group, parts.federation)
-        for f, forms, donate in made[:2]:
+        for f, forms in made[:2]:
             if parts.mesh is None:
                 alone = jax.sharding.NamedSharding(jax.sharding.Mesh(np.array(devices[:1]), ("alone",)), jax.P())
                 forms = jax.tree.map(lambda a, alone=alone: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=alone), forms)
-            yield jax.jit(f, donate_argnums=donate).lower(*forms).compile()
+            yield f.lower(*forms).compile()
 
 
 class Future:

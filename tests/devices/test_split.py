@@ -37,7 +37,7 @@ def several(a, b, c):
 
 
 def made(f, *args, **more):
-    of = SplitFunction(jax.jit(f).trace(*args), "f", quick=False, **more)
+    of = SplitFunction(jax.jit(f).trace(*args), quick=False, **more)
     return of, of.result()
 
 
@@ -119,8 +119,8 @@ def test_a_program_that_could_not_be_compiled_is_compiled_again(monkeypatch):
 
     monkeypatch.setattr(compiled, "_compile", fail_once)
     with pytest.raises(ZeroDivisionError):
-        compile_later(lambda a: a + 1, (A,), "test_again").result()
-    assert compile_later(lambda a: a + 1, (A,), "test_again").result()(A).tolist() == [1, 2, 3]
+        compile_later(jax.jit(lambda a: a + 1), (A,), "test_again").result()
+    assert compile_later(jax.jit(lambda a: a + 1), (A,), "test_again").result()(A).tolist() == [1, 2, 3]
 
 
 def test_python_numbers_are_arrays():

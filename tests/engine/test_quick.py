@@ -78,10 +78,10 @@ def test_a_program_is_kept_apart_from_one_compiled_the_other_way(monkeypatch):
     asked = []
     monkeypatch.setattr("cfljax.devices.compiled.quick_options", lambda: asked.append(1))
     forms = (jax.ShapeDtypeStruct((3,), np.float32),)
-    slow = compile_later(lambda x: x + 1, forms, "test_quick")
+    slow = compile_later(jax.jit(lambda x: x + 1), forms, "test_quick")
     begun = len(asked)
-    fast = compile_later(lambda x: x + 1, forms, "test_quick", quick=True)
-    assert fast is not slow and len(asked) == begun + 1 and compile_later(lambda x: x + 1, forms, "test_quick") is slow
+    fast = compile_later(jax.jit(lambda x: x + 1), forms, "test_quick", quick=True)
+    assert fast is not slow and len(asked) == begun + 1 and compile_later(jax.jit(lambda x: x + 1), forms, "test_quick") is slow
 
 
 def test_options_that_xla_does_not_know_are_left_out(monkeypatch):

@@ -50,8 +50,8 @@ def played(name, *runs, **more):
 def three_and_their_programs(name):
     """Return (the outputs of three runs, the shapes of what one carries before a round and after it, the texts of all programs)."""
     outputs, _, split, texts = played(name, RUNS)
-    rounds, start, *_ = [each for each in split if each.name != "host"]
-    return outputs, start.form, rounds.form[0], texts
+    form = {each.name: each.form for each in split}
+    return outputs, form["start"], form["advance"][0], texts
 
 
 def three(name):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax import keys
-from cfljax.devices.split import split_jit
 from cfljax.devices.compiled import shared_function
+from cfljax.devices.split import split_jit
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import Mixed, usable
 from cfljax.lazy import jax, jnp
