@@ -132,12 +132,12 @@ def test_state_types_are_constant_and_nothing_calls_the_host(name):
 
 
 @pytest.mark.parametrize("name", every(NAMES, often=KINDS))
-def test_a_run_in_pieces_is_the_run_in_one_program(name):
-    pieces, whole = three(name)[1], the_second_in_one_program(name)[0]
-    np.testing.assert_array_equal(pieces.labels, whole.labels)
-    np.testing.assert_allclose(pieces.models, whole.models, rtol=1e-5, atol=1e-6)
+def test_a_run_in_stages_is_the_run_in_one_program(name):
+    stages, whole = three(name)[1], the_second_in_one_program(name)[0]
+    np.testing.assert_array_equal(stages.labels, whole.labels)
+    np.testing.assert_allclose(stages.models, whole.models, rtol=1e-5, atol=1e-6)
     for quantity in ("accuracy", "loss", "train_loss", "discrepancy", "bytes_up"):
-        np.testing.assert_allclose(pieces.history[quantity], whole.history[quantity], rtol=1e-4, atol=1e-5, err_msg=quantity)
+        np.testing.assert_allclose(stages.history[quantity], whole.history[quantity], rtol=1e-4, atol=1e-5, err_msg=quantity)
 
 
 @every_method
