@@ -107,13 +107,13 @@ def _threefry(key: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, ja
         raise ValueError('a key of another generator: make it by jax.random.key(seed, impl="threefry2x32")')
     shape = jnp.broadcast_shapes(words.shape[:-1], x.shape)
     x, y, first, second = (jnp.broadcast_to(word, shape) for word in (x, y, words[..., 0], words[..., 1]))
-    schedule = (first, second, first ^ second ^ jnp.uint32(0x1BD11BDA))
+    schedule = (first, second, first ^ second ^ np.uint32(0x1BD11BDA))
     x, y = lax.add(x, first), lax.add(y, second)
     for block in range(5):
         for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[block % 2]:
             x = lax.add(x, y)
-            left, right = lax.shift_left(y, jnp.uint32(turn)), lax.shift_right_logical(y, jnp.uint32(32 - turn))
+            left, right = lax.shift_left(y, np.uint32(turn)), lax.shift_right_logical(y, np.uint32(32 - turn))
             y = lax.bitwise_xor(x, lax.bitwise_or(left, right))
         x = lax.add(x, schedule[(block + 1) % 3])
-        y = lax.add(lax.add(y, schedule[(block + 2) % 3]), jnp.uint32(block + 1))
+        y = lax.add(lax.add(y, schedule[(block + 2) % 3]), np.uint32(block + 1))
     return x, y

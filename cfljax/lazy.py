@@ -1,6 +1,5 @@
-"""JAX, and what comes with it, for the modules of this package: `from cfljax.lazy import jax, jnp`. They are imported when they are
-first used: importing JAX takes longer than all else that `--dry-run` does. The package's classes that JAX must know (`tree`) need
-it at once in a user's own program, and in a command only when it is used."""
+"""JAX, and what comes with it, for the modules of this package: `from cfljax.lazy import jax, jnp`. Commands import them when they
+are first used, since importing JAX takes longer than all else that `--help` and `--dry-run` do."""
 
 from __future__ import annotations
 
@@ -17,16 +16,15 @@ if TYPE_CHECKING:
     import jax
     import optax
     from flax import linen as nn
-    from jax import export, flatten_util, lax
+    from jax import flatten_util, lax
     from jax import numpy as jnp
     from jax.extend import core
 
-    __all__ = ["chex", "core", "export", "flatten_util", "jax", "jnp", "lax", "nn", "optax"]
+    __all__ = ["chex", "core", "flatten_util", "jax", "jnp", "lax", "nn", "optax"]
 
 _MODULES = {
     "chex": "chex",
     "core": "jax.extend.core",
-    "export": "jax.export",
     "jax": "jax",
     "jnp": "jax.numpy",
     "lax": "jax.lax",
@@ -35,26 +33,25 @@ _MODULES = {
     "flatten_util": "jax.flatten_util",
 }
 _waits = sys.argv[:1] == ["-m"] and any(word.startswith("cfljax.") for word in sys.orig_argv)
-"""Whether this is a command's process, in which `tree` does not import JAX. While `python -m cfljax.methods` imports the package,
-only the command line says so."""
+"""Whether this is a command's process, which does not import JAX before it is used. While `python -m cfljax.methods` imports the
+package, only the command line says so."""
 _then: list[Callable[[], object]] = []
 """What is to be done when JAX has been imported."""
 _one_at_a_time = threading.RLock()
 Args = ParamSpec("Args")
 Out = TypeVar("Out")
-Rule = TypeVar("Rule", bound=Callable[..., object])
 Tree = TypeVar("Tree")
 
 
 def wait() -> None:
-    """Let `tree` wait for JAX. For commands alone: a user's program may import JAX itself, and must find the package's classes
-    known to it."""
+    """Import JAX when it is used. For commands alone: a user's program may import JAX itself, and must find the package's classes
+    registered."""
     global _waits
     _waits = "jax" not in sys.modules
 
 
 def load() -> None:
-    """Import JAX, and tell it what it must know."""
+    """Import JAX, and do what waited for it."""
     global _waits
     importlib.import_module("jax")
     with _one_at_a_time:
@@ -73,17 +70,17 @@ def when_loaded(do: Callable[[], object]) -> None:
 
 
 def tree(fields: type[Tree]) -> type[Tree]:
-    """Marks a dataclass that JAX must know, as it is a tree of arrays."""
+    """Register a dataclass with JAX as a tree of arrays."""
     when_loaded(lambda: importlib.import_module("jax").tree_util.register_dataclass(fields))
     return fields
 
 
-class Formed(Generic[Args, Out]):
-    """A function to which JAX gives a form when it is first called, as `jax.jit` does when the function is defined."""
+class Transformed(Generic[Args, Out]):
+    """A function that a transformation of JAX, as `jax.jit`, is applied to at the first call."""
 
-    def __init__(self, form: str, options: dict[str, Any], f: Callable[Args, Out]):
+    def __init__(self, transformation: str, options: dict[str, Any], f: Callable[Args, Out]):
         functools.update_wrapper(self, f, updated=())
-        self._form, self._options, self._f = form, options, f
+        self._transformation, self._options, self._f = transformation, options, f
         self._rules: list[tuple[str, tuple[Callable[..., object], ...]]] = []
 
     def __call__(self, *args: Args.args, **more: Args.kwargs) -> Out:
@@ -92,45 +89,39 @@ class Formed(Generic[Args, Out]):
 
     @functools.cached_property
     def made(self) -> Any:
-        """The function in its form."""
-        home, _, form = self._form.rpartition(".")
+        """The transformed function."""
+        home, _, name = self._transformation.rpartition(".")
         load()
-        made = getattr(importlib.import_module(home), form)(self._f, **self._options)
-        for name, rules in self._rules:
-            getattr(made, name)(*rules)
+        made = getattr(importlib.import_module(home), name)(self._f, **self._options)
+        for rule, functions in self._rules:
+            getattr(made, rule)(*functions)
         return made
 
     def forget(self) -> None:
-        """Trace a function with the form of `jax.jit` anew when it is called next."""
+        """Trace a function of `jax.jit` anew at the next call."""
         if "made" in vars(self):
             self.made.clear_cache()
 
-    def defvjp(self, forward: Callable[..., object], backward: Callable[..., object]) -> None:
-        """As `jax.custom_vjp` has it."""
-        self._rules.append(("defvjp", (forward, backward)))
+    def _define(self, rule: str, *functions: Callable[..., object]) -> Any:
+        self._rules.append((rule, functions))
+        return functions[0]
 
-    def defjvp(self, rule: Rule) -> Rule:
-        """As `jax.custom_jvp` has it."""
-        self._rules.append(("defjvp", (rule,)))
-        return rule
-
-    def def_vmap(self, rule: Rule) -> Rule:
-        """As `jax.custom_batching.custom_vmap` has it."""
-        self._rules.append(("def_vmap", (rule,)))
-        return rule
+    defvjp = functools.partialmethod(_define, "defvjp")
+    defjvp = functools.partialmethod(_define, "defjvp")
+    def_vmap = functools.partialmethod(_define, "def_vmap")
 
 
-def _form(name: str) -> Callable[..., Callable[[Callable[Args, Out]], Formed[Args, Out]]]:
-    return lambda **options: functools.partial(Formed, name, options)
+def _lazily(name: str) -> Callable[..., Callable[[Callable[Args, Out]], Transformed[Args, Out]]]:
+    return lambda **options: functools.partial(Transformed, name, options)
 
 
-jit, custom_jvp, custom_vjp = _form("jax.jit"), _form("jax.custom_jvp"), _form("jax.custom_vjp")
-custom_vmap = _form("jax.custom_batching.custom_vmap")
+jit, custom_jvp, custom_vjp = _lazily("jax.jit"), _lazily("jax.custom_jvp"), _lazily("jax.custom_vjp")
+custom_vmap = _lazily("jax.custom_batching.custom_vmap")
 
 
 class _OfArrays(type):
     def __instancecheck__(cls, instance: object) -> bool:
-        return "jax" in sys.modules and isinstance(instance, importlib.import_module("jax").Array)
+        return issubclass(type(instance), cls)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
         return "jax" in sys.modules and issubclass(subclass, importlib.import_module("jax").Array)
@@ -140,7 +131,7 @@ class _Array(metaclass=_OfArrays):
     """Stands for `jax.Array` in the types of a command that has not imported JAX."""
 
 
-class _Later(types.ModuleType):
+class _Module(types.ModuleType):
     """Stands for a module that is imported when something of it is asked for."""
 
     def __getattr__(self, name: str) -> object:
@@ -156,13 +147,8 @@ class _Later(types.ModuleType):
         return dir(importlib.import_module(self.__name__))
 
 
-def _module(name: str) -> Any:
-    if name in sys.modules:
-        return importlib.import_module(name)
-    return _Later(name)
-
-
 def __getattr__(name: str) -> types.ModuleType:
     if name not in _MODULES:
         raise AttributeError(f"module 'cfljax.lazy' has no attribute {name!r}")
-    return globals().setdefault(name, _module(_MODULES[name]))  # type: ignore[no-any-return]
+    path = _MODULES[name]
+    return globals().setdefault(name, sys.modules.get(path) or _Module(path))  # type: ignore[no-any-return]

@@ -45,16 +45,13 @@ import pytest  # noqa: E402
 from xdist.scheduler import LoadScopeScheduling  # noqa: E402
 
 from cfljax.commands.process import COLLECT_RARELY  # noqa: E402
-from cfljax.devices import compiled, portable  # noqa: E402
-from cfljax.devices.own_program import forget_traces  # noqa: E402
+from cfljax.devices import compiled  # noqa: E402
 from cfljax.files import MOST_BYTES, drop_oldest  # noqa: E402
 from tests.packaging.own import forgotten  # noqa: E402
 
 if programs is not None:
     drop_oldest(programs, MOST_BYTES)
 gc.set_threshold(*COLLECT_RARELY)
-portable.wanted = lambda: False
-"""Tests change what programs are traced from, so no process takes what another has traced, but for commands that tests start."""
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +65,7 @@ TRACED = ("cfljax.devices", "cfljax.federation", "cfljax.kernels", "cfljax.local
 
 
 class Patches(pytest.MonkeyPatch):
-    """After a change of what programs are traced from, what was traced before is not taken again (`devices.own_program`)."""
+    """After a change of what programs are traced from, what was traced before is not taken again (`devices.compiled`)."""
 
     traced = False
 
@@ -77,12 +74,12 @@ class Patches(pytest.MonkeyPatch):
         where = target if isinstance(target, str) else getattr(target, "__module__", None) or getattr(target, "__name__", "")
         if where.startswith(TRACED):
             self.traced = True
-            forget_traces()
+            compiled.forget()
 
     def undo(self):
         super().undo()
         if self.traced:
-            forget_traces()
+            compiled.forget()
 
 
 @pytest.fixture

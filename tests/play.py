@@ -157,7 +157,7 @@ def batch(
     mesh=None, chunk_rounds=None, resume=None, checkpoint=None, **options,
 ) -> list[Output]:  # fmt: skip
     """The outputs of a batch of runs; `participants` None: everybody. `hypers` are laid over lr = 0.1 and the options' own
-    numbers; `settings`: more of the engine's. They are in pieces, as short runs are. Calls that differ in numbers, seeds and
+    numbers; `settings`: more of the engine's. Their stages are programs, as in short runs. Calls that differ in numbers, seeds and
     samples only have the same programs."""
     work, participants = {"quick": True} | (work or {}), participants or federation.clients
     _, model, method, *_ = prepared(name, work, model, **options)

@@ -9,7 +9,7 @@ import pytest
 
 from cfljax.data.files import folders, prepared_folders
 from cfljax.devices.machine import speed_file
-from cfljax.files import KNOWN, TRACED, cache_folder, drop_oldest, locked_in_cache, written_whole
+from cfljax.files import cache_folder, drop_oldest, locked_in_cache, written_whole
 
 PLACES = [("~/mine", "home/mine"), ("/somewhere", "/somewhere"), ("", "xdg/cfljax"), (None, "xdg/cfljax")]
 
@@ -41,21 +41,12 @@ def test_the_programs_that_were_not_used_for_longest_go_first(tmp_path):
         (tmp_path / name).write_bytes(bytes(100))
         os.utime(tmp_path / name, (1000 - age, 1000 - age))
     os.utime(tmp_path / "oldest-cache", (2000, 0))  # it was read
-    notes = tmp_path / KNOWN
-    notes.mkdir()
-    for name, used in (("of old", 998), ("of new", 1000)):
-        (notes / name).write_text("1.0")
-        os.utime(notes / name, (used, used))
-    (tmp_path / TRACED).mkdir()
-    for name, used in (("old.zip", 997), ("new.zip", 1001)):
-        (tmp_path / TRACED / name).write_bytes(bytes(100))
-        os.utime(tmp_path / TRACED / name, (used, used))
-    drop_oldest(tmp_path, 600)
-    assert len(list(tmp_path.iterdir())) == 7 and len(list(notes.iterdir())) == 2 == len(list((tmp_path / TRACED).iterdir()))
+    drop_oldest(tmp_path, 400)
+    assert len(list(tmp_path.iterdir())) == 5
     drop_oldest(tmp_path, 350)
-    assert {file.name for file in tmp_path.iterdir()} == {"new-cache", "oldest-cache", "locks", KNOWN, TRACED}
-    assert [note.name for note in notes.iterdir()] == ["of new"]
-    assert [file.name for file in (tmp_path / TRACED).iterdir()] == ["new.zip"]
+    assert {file.name for file in tmp_path.iterdir()} == {"new-cache", "used-cache", "oldest-cache", "locks"}
+    drop_oldest(tmp_path, 0)
+    assert [file.name for file in tmp_path.iterdir()] == ["locks"]
 
 
 A_RUN = "import cfljax; cfljax.run(data={'name': 'blobs', 'samples': 40, 'clients': 2}, model='mclr', rounds=1)"

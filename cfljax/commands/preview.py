@@ -44,10 +44,10 @@ def dry_run(spec: Spec) -> int:
 
 
 def explain(spec: Spec, workers: int | None) -> int:
-    """Print how each program's clients would be trained on this machine, what each way would cost, and what must be compiled."""
+    """Print how each program's clients would be trained on this machine, what each way would cost, and the form of the rounds."""
     from cfljax.devices.cores import use_cores
     from cfljax.devices.machine import this_machine
-    from cfljax.engine import known
+    from cfljax.engine.compiling import explain_form
     from cfljax.experiment import assemble, batching, execution
     from cfljax.experiment.widths import batch_limit
 
@@ -63,14 +63,7 @@ def explain(spec: Spec, workers: int | None) -> int:
             model = assemble.model_of(batch.first, federation)
             name = f"{batch.first.label} on {batch.first.data.name}, {model.name}"
             choice = execution.choose(batch.first, model, federation, machine, batch.width)
-            then = known.seconds_then(assemble.assemble_batch(batch, machine))
-            lines[batch.program_key] = f"{execution.explain(name, choice)}\n  {_compiling(then)}"
+            form = explain_form(assemble.assemble_batch(batch, machine))
+            lines[batch.program_key] = f"{execution.explain(name, choice)}\n  {form}"
     print("\n".join(lines.values()))
     return 0
-
-
-def _compiling(then: float | None) -> str:
-    """What is said of programs that took `then` seconds to compile when they were; None: they are not in the cache."""
-    if then is None:
-        return "programs to be compiled, for this shape of the data"
-    return f"programs compiled before, in {then:.3g} s, and kept in the cache"

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from cfljax.devices.cut import in_pieces
 from cfljax.devices.mesh import CLIENTS
+from cfljax.devices.split import split_jit
 from cfljax.devices.spread import by_runs, everywhere
 from cfljax.lazy import jax
 from cfljax.types import Federation, Plan, Split, Tree, on_host
@@ -121,7 +121,7 @@ def lying(federation: Federation, mesh: jax.sharding.Mesh | None) -> Iterator[No
 def from_host(f: Callable[..., Tree], plan: Plan) -> Callable[..., Tree]:
     """f(key, federation, *rest), compiled, for what methods do on the host: on one device or, where the pool is sharded, on all
     devices, with the samples where they lie. `plan`: how its solver trains clients."""
-    alone = in_pieces(f, True) if plan.quick else jax.jit(f)
+    alone = split_jit(f) if plan.quick else jax.jit(f)
     of_mesh: dict[jax.sharding.Mesh, Callable[..., Tree]] = {}
 
     def call(key: jax.Array, federation: Federation, /, *rest: Tree) -> Tree:

@@ -4,22 +4,23 @@ each is given. `engine.newcomers` and `engine.finetune` say who these clients ar
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from cfljax import keys
-from cfljax.devices.compiled import Source, compiled
+from cfljax.devices.compiled import compile_later
 from cfljax.devices.placement import placed
 from cfljax.devices.spread import everywhere
 from cfljax.engine import groups
+from cfljax.engine.compiling import chooses
 from cfljax.engine.groups import Group
 from cfljax.engine.program import in_round, over_runs
 from cfljax.engine.scoring import score, score_mixtures
 from cfljax.engine.settings import Assembled, Tuned
 from cfljax.engine.simulation import fetched
-from cfljax.engine.traced import chooses
 from cfljax.lazy import jax, jnp
 from cfljax.local.schedule import Work
 from cfljax.types import Array, Federation, Hyper, Jobs, Split, Tree
@@ -112,9 +113,11 @@ def found_at_end(
     arguments = (whole.keys, state, whole.hyper, rounds.astype(np.int32))
     forms = (*groups.forms(groups.with_runs(arguments, size), mesh, True), groups.forms(federation, mesh, False))
     of_batch = (parts.program_key, parts.plan, settings.of_programs, chooses(parts))
-    kept = None if parts.program_key is None else (*of_batch, name, *tuned[:2])
-    f = everywhere(over_runs(make_end(parts, tuned, name, place), settings, 4), mesh, 4)
-    (program,), seconds = compiled([Source(f, forms, kept, mesh)])
+    key = None if parts.program_key is None else (*of_batch, name, *tuned[:2], mesh)
+    f = jax.jit(everywhere(over_runs(make_end(parts, tuned, name, place), settings, 4), mesh, 4))
+    begin = time.perf_counter()
+    program = compile_later(f, forms, key).result()
+    seconds = time.perf_counter() - begin
     found: list[Found] = []
     for at in range(0, runs, size):
         scored = fetched(program(*placed(groups.part(arguments, at, size), mesh, True), federation))

@@ -1,20 +1,28 @@
-"""HOST. The compiled programs of a batch: from the cache folder where another process has traced them before."""
+"""HOST. The compiled programs of a batch. Rounds have one of two forms. In short runs the stages of a round (training, losses,
+what a method does between them) are programs of their own, and methods share those that are the same; else the rounds between two
+evaluations are one program with a loop on the device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+import functools
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from cfljax.devices.compiled import Source, compiled, remembered, shapes
-from cfljax.devices.cut import Cut
-from cfljax.engine import known, stored
-from cfljax.engine.evaluation import Scored, seen_of
-from cfljax.engine.groups import Group
-from cfljax.engine.pieces import is_cut, rounds_by
-from cfljax.engine.program import Report
+import numpy as np
+
+from cfljax.devices.compiled import compile_later, remembered, shapes
+from cfljax.devices.split import SplitFunction
+from cfljax.devices.spread import everywhere
+from cfljax.engine.evaluation import Scored, as_evaluated, make_evaluation, seen_of, some_never_train
+from cfljax.engine.groups import Group, for_each_run, forms, of_one
+from cfljax.engine.program import Program, Report, make_program, over_runs
 from cfljax.engine.settings import Assembled, Carry, View
-from cfljax.engine.traced import Traced, chooses, trace
+from cfljax.lazy import core, jax
 from cfljax.types import Federation, Tree
+
+Compiling = SplitFunction | Future["jax.stages.Compiled"]
 
 
 class Programs(NamedTuple):
@@ -30,53 +38,129 @@ class Programs(NamedTuple):
     """K: how many models clients are scored by."""
 
 
+def is_split(parts: Assembled) -> bool:
+    """Whether the stages of a round are programs of their own. In long runs they are not, as calling them costs a tenth of a round
+    of ten milliseconds."""
+    return parts.plan.quick and parts.plan.sequential and parts.settings.sequential and parts.mesh is None
+
+
+def explain_form(parts: Assembled) -> str:
+    """Return the form of the rounds, and the rule that chose it, in words."""
+    if is_split(parts):
+        return "each stage of a round is a program, which methods share: a short run on one device (train.plan.quick)"
+    why = "it has several devices" if parts.mesh is not None else "it trains for longer than compiling takes"
+    if not parts.settings.sequential or not parts.plan.sequential:
+        why = "clients or runs train side by side"
+    return f"the rounds between two evaluations are one program: {why}"
+
+
 def compile_programs(parts: Assembled, group: Group, federation: Federation) -> tuple[Programs, float]:
-    """(the programs of a batch whose groups are like this one, seconds of tracing and compiling). A later batch with the same
-    names and shapes gets the same programs, without tracing anything."""
-    if parts.program_key is None:
-        return _compiled(parts, group, federation)
-    static = (parts.program_key, parts.model_key, parts.plan, parts.settings.of_programs, chooses(parts), parts.mesh)
-    return remembered((*static, shapes((tuple(group), federation))), lambda: _compiled(parts, group, federation))
-
-
-def _compiled(parts: Assembled, group: Group, federation: Federation) -> tuple[Programs, float]:
-    place = stored.place_of(parts, group, federation)
-    before = None if place is None else stored.read(place, parts.mesh)
-    own, shared = _names_of(parts, group, federation)
-    found: dict[str, Tree] = {}
-
-    def sources() -> Iterator[Source]:
-        fields = trace(parts, group, federation, place is not None) if before is None else before._asdict().items()
-        for name, field in fields:
-            found[name], known_as = field, shared if name == "evaluate" else own
-            if isinstance(field, Source):
-                yield field._replace(name=known_as and (known_as, name))
-            elif isinstance(field, Cut):
-                yield from field.sources(name, known_as, parts.plan.on_cpu if name == "start" else parts.plan.quick)
-
-    programs, seconds = compiled(sources())
-    traced: Traced[Any] = Traced(**found)
-    here = iter(programs)
-    made: dict[str, Any] = {}
-    known.remember(parts, seconds)
-    if before is None and place is not None:
-        stored.write(place, traced)
-    for name, field in found.items():
-        if isinstance(field, Source):
-            made[name] = next(here)
-        elif isinstance(field, Cut):
-            made[name] = field.run_by([next(here) for _ in field.pieces])
-    rounds = rounds_by(made["rounds"]) if is_cut(parts) else made["rounds"]
-    report = (traced.rounds.form if isinstance(traced.rounds, Cut) else made["rounds"].out_info)[1]
-    view = made["view"] if traced.pick is None else traced.pick.__call__
-    return Programs(made["start"], rounds, view, made["evaluate"], report, traced.models), seconds
-
-
-def _names_of(parts: Assembled, group: Group, federation: Federation) -> tuple[Hashable, Hashable]:
-    """(the name of a batch's own programs, that of its evaluation, which methods share), as in `Source`."""
-    settings, own = parts.settings, None
+    """Return (the programs of a batch whose groups are like this one, seconds of tracing and compiling). A later batch with the
+    same names and shapes gets the same programs."""
+    begin, key = time.perf_counter(), None
     if parts.program_key is not None:
-        own = (parts.program_key, parts.plan, settings.of_programs, shapes((tuple(group), federation)))
-    if parts.model_key is None:
-        return own, own and (own, chooses(parts))
-    return own, (parts.model_key, seen_of(settings), chooses(parts))
+        static = (parts.program_key, parts.model_key, parts.plan, parts.settings.of_programs, chooses(parts), parts.mesh)
+        key = ("programs", static, shapes((tuple(group), federation)))
+    programs = remembered(key, lambda: _compile(parts, group, federation))
+    return programs, time.perf_counter() - begin
+
+
+def start_form(program: Program, parts: Assembled, group: Group) -> Carry:
+    """Return the shapes of what a run like those of the group carries before the first round."""
+    with jax.default_matmul_precision(parts.settings.precision):
+        form: Carry = jax.eval_shape(program.start, *of_one(tuple(group)), parts.federation)
+    return form
+
+
+def chooses(parts: Assembled) -> bool:
+    """Whether there are clients that never train and choose a model, which federations of one shape may differ in."""
+    return parts.method.chooses and some_never_train(parts.federation)
+
+
+def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs:
+    """Compile the longest program while the others are traced."""
+    settings, mesh, quick = parts.settings, parts.mesh, parts.plan.quick
+    program, split, picks = make_program(parts.method, settings), is_split(parts), chooses(parts)
+    keys, hyper, setup, numbers = (forms(each, mesh, True) for each in (*group, group.numbers))
+    data, scored_on, at = (forms(each, mesh, False) for each in (federation, as_evaluated(federation), np.int32(0)))
+    of_runs = lambda form: forms(for_each_run(form, keys.shape[0]), mesh, True)  # noqa: E731
+
+    def over_all(f: Callable[..., Tree], mapped: int, donate: tuple[int, ...] = ()) -> jax.stages.Wrapped:
+        of_all = everywhere(over_runs(f, settings, mapped), mesh, mapped)
+        of_all.__name__ = f.__name__  # in profiles
+        return jax.jit(of_all, donate_argnums=donate)
+
+    def compile_form(f: jax.stages.Wrapped, arguments: tuple[Tree, ...], quick: bool, **more: Any) -> Compiling:
+        return SplitFunction(f.trace(*arguments), quick, **more) if split else compile_later(f, arguments, quick=quick)
+
+    start = over_all(program.start, 3)
+    form = of_one(start.trace(keys, hyper, setup, data).out_info)
+    carry = of_runs(form)
+    if split:
+        rounds = compile_form(over_all(program.advance, 3), (carry, keys, hyper, data, at), quick, lost=len(jax.tree.leaves(carry)))
+    else:
+        bounds = forms(np.zeros(2, np.int32), mesh, False)
+        rounds = compile_form(over_all(program.rounds, 3, (0,)), (carry, keys, hyper, data, bounds), quick)
+    pick, seen = _seen(parts, program, form.state, of_one(hyper))
+    name = None if parts.model_key is None else ("evaluate", parts.model_key, seen_of(settings), picks, mesh)
+    evaluate = jax.jit(everywhere(make_evaluation(parts.model, settings, picks), mesh, 2))
+    evaluation = compile_later(evaluate, (of_runs(seen._replace(shares=None)), numbers, scored_on, at), name, quick)
+    started = compile_form(start, (keys, hyper, setup, data), parts.plan.on_cpu)
+    view = pick or compile_form(over_all(program.view, 2), (carry.state, hyper, data, at), quick, own=_is_kept(seen)).result()
+    of_rounds: Callable[..., tuple[Carry, Report]] = rounds.result()
+    if isinstance(rounds, SplitFunction):
+        _check_types(carry, rounds.form[0])
+        of_rounds, report = functools.partial(_one_after_another, of_rounds), rounds.form[1]
+    else:
+        report = rounds.result().out_info[1]
+    return Programs(started.result(), of_rounds, view, evaluation.result(), report, seen.models.shape[0])
+
+
+def _one_after_another(
+    advance: Callable[..., tuple[Tree, Tree]], carry: Tree, keys: jax.Array, hyper: Tree, federation: Federation, bounds: np.ndarray
+) -> tuple[Tree, Tree]:
+    """Call the function of one round for several, as `Program.rounds` does."""
+    report: Tree = None
+    for t in range(int(bounds[0]), int(bounds[1])):
+        carry, report = advance(carry, keys, hyper, federation, np.int32(t))
+    return carry, report
+
+
+def _check_types(before: Tree, after: Tree) -> None:
+    """Raise TypeError if what runs carry has other shapes or types after a round than before it."""
+    types = lambda of: {jax.tree_util.keystr(at): f"{a.dtype}{list(a.shape)}" for at, a in jax.tree.leaves_with_path(of)}  # noqa: E731
+    old, new = types(before), types(after)
+    changed = [f"{name}: {old.get(name)}, then {new.get(name)}" for name in old | new if old.get(name) != new.get(name)]
+    if changed:
+        raise TypeError(f"a round must not change the shapes and types of a state: {'; '.join(changed)}")
+
+
+def _seen(parts: Assembled, program: Program, state: Tree, hyper: Tree) -> tuple[Callable[..., View] | None, View]:
+    """Return (a function that does what the view of a run does; None: it must be compiled), and the shapes of the view. A view
+    that only picks arrays is not compiled, and no model is copied for it."""
+    with jax.default_matmul_precision(parts.settings.precision):
+        view = program.view.trace(state, hyper, parts.federation, np.int32(0))
+    seen: View = view.out_info
+    return None if _is_kept(seen) else _pick(view, len(jax.tree.leaves((state, hyper)))), seen
+
+
+def _is_kept(seen: View) -> bool:
+    """Whether arrays of a view are fetched when later rounds have overwritten the state."""
+    return seen.mixture is not None or seen.shares is not None
+
+
+def _pick(view: jax.stages.Traced, own: int) -> Callable[..., View] | None:
+    """Return a traced view as a function that picks some of its arguments, which each run has for itself (the first `own`); None if
+    the view computes, or gives what all runs share."""
+    inner, structure = view.jaxpr.jaxpr, jax.tree.structure(view.out_info)
+    inputs = {variable: at for at, variable in enumerate(inner.invars[:own])}
+    if inner.eqns or any(not isinstance(v, core.Var) or v not in inputs for v in inner.outvars):
+        return None
+    positions = [inputs[v] for v in inner.outvars]  # type: ignore[index]
+
+    def pick(*args: Tree) -> View:
+        leaves = jax.tree.leaves(args)
+        seen: View = jax.tree.unflatten(structure, [leaves[at] for at in positions])
+        return seen
+
+    return pick

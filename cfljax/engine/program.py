@@ -7,6 +7,7 @@ Each is compiled once, whatever the number of rounds: where a loop of rounds beg
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -26,11 +27,11 @@ Out = TypeVar("Out")
 
 
 class Program(NamedTuple):
-    """Pure functions of one run (`over_runs`). They are traced once, though their shapes are asked for before they are compiled."""
+    """Pure functions of one run (`over_runs`)."""
 
     advance: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Report]]
     """advance(carry, key, hyper, federation, round) -> (carry, report): one round."""
-    start: jax.stages.Wrapped
+    start: Callable[[Array, Hyper, dict[str, Tree], Federation], Carry]
     """start(key, hyper, setup, federation): what the run carries before the first round."""
     rounds: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Report]]
     """rounds(carry, key, hyper, federation, bounds) -> (carry, report). bounds i32[2]: the rounds done before and after."""
@@ -59,7 +60,6 @@ def make_program(method: Method, settings: Settings) -> Program:
         carry = Carry(state, total, carry.nonfinite + info.nonfinite, lost_at, wall, flight)
         return carry, _report(settings, carry, info)
 
-    @jax.jit
     def start(key: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation) -> Carry:
         state = method.init(key, as_trained_on(settings.sending, hyper, federation), hyper, setup)
         models = method.models(state)[0]
@@ -80,7 +80,7 @@ def make_program(method: Method, settings: Settings) -> Program:
         with jax.named_scope("rounds"):  # its name in profiles
             return jax.lax.fori_loop(bounds[0], bounds[1], body, (carry, nothing))
 
-    @jax.jit
+    @functools.partial(jax.jit, inline=True)
     def view(state: Tree, hyper: Hyper, federation: Federation, t: Array) -> View:
         state, federation = in_round(method, state, federation, t)
 

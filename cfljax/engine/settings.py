@@ -109,13 +109,9 @@ class Assembled(NamedTuple):
     """Whether the pool of samples is dealt to the devices, too."""
     program_key: Hashable = None
     """Names everything static that the method and the model were made from, so that a later batch with the same key, plan and
-    settings reuses the compiled programs, whatever its number of rounds; None: nothing is reused, and what has been compiled is
-    not written down."""
+    settings reuses the compiled programs, whatever its number of rounds; None: nothing is reused."""
     model_key: Hashable = None
     """Names everything that the model was made from, so that all methods share the program that evaluates it; None: as above."""
-    ours: bool = False
-    """Whether all that the programs are made from is the package's own, and named by the two keys: other processes may then take
-    them as they were traced. What is the user's own is traced in each process."""
     newcomers: Tuned | None = None
     """Clients that have taken part in no round; None: there are none."""
     finetuned: Tuned | None = None

@@ -10,14 +10,13 @@ from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import lying, placed
 from cfljax.engine import groups, history
 from cfljax.engine.clock import Clock
-from cfljax.engine.compiling import compile_programs
+from cfljax.engine.compiling import compile_programs, start_form
 from cfljax.engine.evaluation import as_evaluated
 from cfljax.engine.groups import Group
 from cfljax.engine.program import make_program
 from cfljax.engine.resume import Checkpoint, Rows, restore
 from cfljax.engine.settings import Assembled, Carry
 from cfljax.engine.stopping import Watch
-from cfljax.engine.traced import start_form
 from cfljax.lazy import jax
 from cfljax.local.send import as_trained_on
 from cfljax.types import Federation, Tree

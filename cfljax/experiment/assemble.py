@@ -100,7 +100,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
 def assemble_batch(batch: Batch, machine: Machine) -> Assembled:
     """The parts of a batch, under names that later batches with the same programs find these by."""
     parts = assemble(batch.first, batch.width, machine)
-    return parts._replace(program_key=batch.shape_key, model_key=batch.model_key, ours=not batch.first.foreign)
+    return parts._replace(program_key=batch.shape_key, model_key=batch.model_key)
 
 
 def _check_tokens(run: Run) -> None:

@@ -14,10 +14,6 @@ from cfljax.lazy import jax
 
 MOST_BYTES = 2 << 30
 """The most that compiled programs take up in the cache folder when a process begins."""
-KNOWN = "known"
-"""The folder, beside the compiled programs, of what is known of them (`engine.known`)."""
-TRACED = "traced"
-"""The folder, beside the compiled programs, of what they are compiled from (`engine.stored`)."""
 
 
 def cache_folder() -> Path:
@@ -71,25 +67,20 @@ def locked_in_cache(name: str) -> Iterator[None]:
 
 
 def drop_oldest(folder: Path, most: int) -> None:
-    """Remove the files of compiled and of traced programs that have not been used for the longest time, while all together have
-    more bytes than this, and what is known of programs that were last used then. One that another process wants at this moment is
-    compiled again there."""
+    """Remove the compiled programs that have not been used for the longest time, while all together have more bytes than this. One
+    that another process wants at this moment is compiled again there."""
     files = []
-    for file in (*folder.glob("*-cache"), *(folder / TRACED).glob("*")):
+    for file in folder.glob("*-cache"):
         with contextlib.suppress(OSError):
             about = file.stat()
             files.append((max(about.st_atime, about.st_mtime), about.st_size, file))
-    excess, last = sum(size for _, size, _ in files) - most, 0.0
-    for used, size, file in sorted(files):
+    excess = sum(size for _, size, _ in files) - most
+    for _, size, file in sorted(files):
         if excess <= 0:
             break
         with contextlib.suppress(OSError):
             file.unlink()
-        excess, last = excess - size, used
-    for note in (folder / KNOWN).glob("*") if last else ():
-        with contextlib.suppress(OSError):
-            if note.stat().st_mtime <= last:
-                note.unlink()
+        excess -= size
 
 
 def drop_programs(name: str) -> None:

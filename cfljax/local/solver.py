@@ -17,7 +17,7 @@ import dataclasses
 from collections.abc import Callable
 
 from cfljax import keys
-from cfljax.devices.own_program import own_program
+from cfljax.devices.compiled import shared_function
 from cfljax.devices.spread import devices, spread
 from cfljax.kernels.mix import Rule
 from cfljax.lazy import jax, jnp
@@ -284,7 +284,7 @@ class Solver:
         return spread(job, costs, self.plan, owners_of(federation, jobs))
 
 
-@own_program(static=(0, 1, 2))
+@shared_function(static=(0, 1, 2))
 def _train_jobs(
     solver: Solver,
     devices: int,  # noqa: ARG001 (what is traced depends on it)
@@ -297,7 +297,7 @@ def _train_jobs(
     return solver._trained(sends, key, federation, jobs, hyper)
 
 
-@own_program(static=(0, 1))
+@shared_function(static=(0, 1))
 def _losses(
     model: Model,
     devices: int,  # noqa: ARG001 (as above)

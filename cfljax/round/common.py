@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax import keys
-from cfljax.devices.cut import in_pieces
-from cfljax.devices.own_program import own_program
+from cfljax.devices.compiled import shared_function
+from cfljax.devices.split import split_jit
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import Mixed, usable
 from cfljax.lazy import jax, jnp
@@ -48,7 +48,7 @@ def first_model_on_host(key: Array, model: Model) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def _first_on_host(model: Model) -> Callable[[Array], Array]:
-    return in_pieces(lambda key: first_model(key, model), True)
+    return split_jit(lambda key: first_model(key, model))
 
 
 def first_models(key: Array, model: Model, clusters: int) -> Array:
@@ -60,7 +60,7 @@ def _drawn(model: Model, number: int, key: Array) -> Array:
     return jax.vmap(model.init)(keys.fold_each(key, "model", jnp.arange(number)))
 
 
-_drawn_apart = own_program(static=(0, 1))(_drawn)
+_drawn_apart = shared_function(static=(0, 1))(_drawn)
 
 
 def need_groups(who: str, federation: Federation) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from cfljax import data, keys
 from cfljax.devices import compiled
-from cfljax.engine import traced
+from cfljax.engine import compiling
 from cfljax.engine.evaluation import _sample, _test_only
 from cfljax.engine.history import diverged_at
 from cfljax.engine.program import Settings
@@ -318,6 +318,6 @@ def test_an_evaluation_picks_only_what_each_run_has_for_itself():
         "shared": lambda state, hyper, shared: shared,
         "more": lambda s, h, d: s + 1,
     }
-    found = {name: traced._picks(jax.jit(view).trace(jnp.zeros(3), {}, jnp.ones(3)), 1) for name, view in views.items()}
+    found = {name: compiling._pick(jax.jit(view).trace(jnp.zeros(3), {}, jnp.ones(3)), 1) for name, view in views.items()}
     assert found["shared"] is None and found["more"] is None
     assert found["own"](jnp.full((2, 3), 7.0), {}, jnp.ones(3)).tolist() == [[7.0] * 3] * 2

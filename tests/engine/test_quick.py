@@ -6,7 +6,7 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.devices import quick
-from cfljax.devices.compiled import Source, compiled
+from cfljax.devices.compiled import compile_later
 from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.engine.simulate import simulate
 from cfljax.experiment.assemble import assemble, host_federation, model_of
@@ -77,11 +77,11 @@ def test_both_ways_agree(method):
 def test_a_program_is_kept_apart_from_one_compiled_the_other_way(monkeypatch):
     asked = []
     monkeypatch.setattr("cfljax.devices.compiled.quick_options", lambda: asked.append(1))
-    source = Source(lambda x: x + 1, (jax.ShapeDtypeStruct((3,), np.float32),), "test_quick", None)
-    (slow,), _ = compiled([source])
+    forms = (jax.ShapeDtypeStruct((3,), np.float32),)
+    slow = compile_later(jax.jit(lambda x: x + 1), forms, "test_quick")
     begun = len(asked)
-    (fast,), _ = compiled([source._replace(quick=True)])
-    assert fast is not slow and len(asked) == begun + 2 and compiled([source])[0] == [slow]
+    fast = compile_later(jax.jit(lambda x: x + 1), forms, "test_quick", quick=True)
+    assert fast is not slow and len(asked) == begun + 1 and compile_later(jax.jit(lambda x: x + 1), forms, "test_quick") is slow
 
 
 def test_options_that_xla_does_not_know_are_left_out(monkeypatch):

@@ -44,22 +44,11 @@ def test_a_sweep_prints_its_table_and_says_where_results_are(spec, tmp_path):
     assert again == 0 and "nothing to do" in nothing
 
 
-def test_explain_says_what_has_been_compiled_before(spec, tmp_path):
-    environment = os.environ | {"CFLJAX_CACHE": str(tmp_path / "cache")}
-    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
-    first, done = in_turn(
-        ["sweep", spec, "--explain", "--out", tmp_path / "no"],
-        ["sweep", spec, "--out", tmp_path / "r", "--no-report", "--workers", 1],
-        env=environment,
-    )
-    assert all(word in first[1] for word in ("fedavg", "predicted", "programs to be compiled")) and not (tmp_path / "no").exists()
-    assert done[0] == 0
-    other = ["--explain", "--set", "train.rounds=5", "--set", "train.lr=0.2", "--set", "seeds=[7]"]  # finds the same programs
-    (_, known, _), (_, new, _) = in_turn(
-        ["sweep", spec, *other], ["sweep", spec, *other, "--set", "train.batch=7"], env=environment
-    )  # in another process
-    assert "programs compiled before" in known and "to be compiled" not in known
-    assert "programs to be compiled" in new and "compiled before" not in new
+def test_explain_says_the_form_of_the_rounds_and_trains_nothing(spec, tmp_path):
+    explain = ["sweep", spec, "--explain", "--out", tmp_path / "no"]
+    (_, short, _), (_, long, _) = in_turn(explain, [*explain, "--set", "train.plan={quick=false}"])
+    assert all(word in short for word in ("fedavg", "predicted", "each stage of a round is a program")) and "short run" in short
+    assert "the rounds between two evaluations are one program" in long and not (tmp_path / "no").exists()
 
 
 MISTAKES = [

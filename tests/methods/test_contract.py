@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from cfljax.devices import compiled
-from cfljax.engine import compiling
-from cfljax.engine.settings import Assembled
-from cfljax.engine.traced import Traced
+from cfljax.devices import split as devices_split
+from cfljax.devices.split import SplitFunction
+from cfljax.engine import compiling, simulation
 from cfljax.methods import METHODS
 from tests import play, toy
 from tests.often import KINDS, every
@@ -32,21 +32,26 @@ RUNS = ({}, {}, {})
 
 
 def played(name, *runs, **more):
-    """(the outputs of runs, their compiled programs, how these were traced)."""
-    made, traces, compile, trace = [], [], compiling.compiled, compiling.trace
-    compiled._remembered.clear()
+    """Return (the outputs of runs, their programs in stages or as one, the texts of all that was compiled)."""
+    made, split, futures = [], [], []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiling, "compiled", lambda sources: made.append(compile(sources)) or made[-1])
-        patch.setattr(compiling, "trace", lambda *args: traces.append(dict(trace(*args))) or traces[-1].items())
-        outputs = on_nine(name, *runs, **more)
-    return outputs, made[0][0], Traced(**traces[0])
+        patch.setattr(compiled, "_kept", {})
+        compile_programs, begin, later = simulation.compile_programs, SplitFunction.__init__, compiled.compile_later
+        patch.setattr(simulation, "compile_programs", lambda *args: made.append(compile_programs(*args)) or made[-1])
+        patch.setattr(SplitFunction, "__init__", lambda self, *args, **more: split.append(self) or begin(self, *args, **more))
+        for module in (compiling, devices_split):
+            patch.setattr(module, "compile_later", lambda *args, **more: futures.append(later(*args, **more)) or futures[-1])
+        outputs, kept = on_nine(name, *runs, **more), compiled._kept
+    compiled._kept.update(kept)
+    return outputs, made[0][0], split, [each.result().as_text() for each in futures]
 
 
 @functools.cache
 def three_and_their_programs(name):
-    """(the outputs of three runs, the shapes of what one carries before a round and after it, the texts of all its programs)."""
-    outputs, made, traced = played(name, RUNS)
-    return outputs, traced.start.form, traced.rounds.form[0], [program.as_text() for program in made]
+    """Return (the outputs of three runs, the shapes of what one carries before a round and after it, the texts of all programs)."""
+    outputs, _, split, texts = played(name, RUNS)
+    form = {each.name: each.form for each in split}
+    return outputs, form["start"], form["advance"][0], texts
 
 
 def three(name):
@@ -55,8 +60,10 @@ def three(name):
 
 @functools.cache
 def the_second_in_one_program(name):
-    """(the output of the second of the three runs, what it carries before a round and after it, its program's text)."""
-    (output,), (rounds, *_), _ = played(name, seeds=[1], work={"quick": False})
+    """Return (the output of the second of the three runs, what it carries before a round and after it, its program's text)."""
+    (output,), programs, split, _ = played(name, seeds=[1], work={"quick": False})
+    assert not split
+    rounds = programs.rounds
     return output, rounds.args_info[0][0], rounds.out_info[0], rounds.as_text()
 
 
@@ -93,9 +100,9 @@ def test_it_learns(name):
 
 
 def texts_of_shared_programs(function):
-    """The programs of this name that this process keeps and that methods share."""
-    named = (made.as_text() for (name, *_), made in compiled._programs.items() if not isinstance(name, tuple))
-    return [text for text in named if text.startswith(f"HloModule jit_own_program_{function},")]
+    """Return the programs of this name that this process keeps and that methods share."""
+    kept = [each.result().as_text() for each in compiled._kept.values() if hasattr(each, "result")]
+    return [text for text in kept if text.startswith(f"HloModule jit_shared_{function},")]
 
 
 def test_methods_that_train_alike_share_that_program():
@@ -125,12 +132,12 @@ def test_state_types_are_constant_and_nothing_calls_the_host(name):
 
 
 @pytest.mark.parametrize("name", every(NAMES, often=KINDS))
-def test_a_run_in_pieces_is_the_run_in_one_program(name):
-    pieces, whole = three(name)[1], the_second_in_one_program(name)[0]
-    np.testing.assert_array_equal(pieces.labels, whole.labels)
-    np.testing.assert_allclose(pieces.models, whole.models, rtol=1e-5, atol=1e-6)
+def test_a_run_in_stages_is_the_run_in_one_program(name):
+    stages, whole = three(name)[1], the_second_in_one_program(name)[0]
+    np.testing.assert_array_equal(stages.labels, whole.labels)
+    np.testing.assert_allclose(stages.models, whole.models, rtol=1e-5, atol=1e-6)
     for quantity in ("accuracy", "loss", "train_loss", "discrepancy", "bytes_up"):
-        np.testing.assert_allclose(pieces.history[quantity], whole.history[quantity], rtol=1e-4, atol=1e-5, err_msg=quantity)
+        np.testing.assert_allclose(stages.history[quantity], whole.history[quantity], rtol=1e-4, atol=1e-5, err_msg=quantity)
 
 
 @every_method
@@ -202,17 +209,3 @@ def test_a_client_with_broken_data_is_counted_and_kept_out(name):
     assert np.isfinite(output.history["accuracy"]).all()
     used = np.unique(output.labels[-1][healthy & (output.labels[-1] >= 0)])
     assert np.isfinite(output.models[used]).all()
-
-
-@pytest.mark.parametrize("name", every(NAMES, often=("ifca", "fedgroup", "cfl_sattler")))
-def test_another_process_traces_nothing_and_gets_the_same_bits(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("cfljax.devices.portable.wanted", lambda: True)
-    monkeypatch.setattr("cfljax.files.programs_folder", lambda: tmp_path)
-    named = lambda *parts, **more: Assembled(*parts, **more | {"program_key": name, "model_key": "toy"}, ours=True)  # noqa: E731
-    monkeypatch.setattr(play, "Assembled", named)
-    compiled.forget()
-    first = three(name)[1], *on_nine(name, seeds=[1])
-    compiled.forget()
-    monkeypatch.delattr(compiling, "trace")
-    assert not any(unlike(each, *on_nine(name, seeds=[1])) for each in first)
-    compiled.forget()

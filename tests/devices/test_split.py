@@ -1,4 +1,4 @@
-"""Functions in pieces: the same values, programs of their own compiled once, and memory taken only from what nobody reads."""
+"""Functions in segments: the same values, shared functions compiled once, and memory taken only from what nobody reads."""
 
 import jax
 import jax.numpy as jnp
@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from cfljax.devices import compiled
-from cfljax.devices.cut import LARGE, cut, in_pieces
-from cfljax.devices.own_program import forget_traces, own_program
-from cfljax.engine.pieces import check_types
+from cfljax.devices.compiled import MAX_KEPT, compile_later, remembered, shared_function
+from cfljax.devices.split import LARGE, SplitFunction, split_jit
+from cfljax.engine.compiling import _check_types
 
 A = jnp.arange(3.0)
 TABLE = np.array([2.0, 4.0, 8.0], np.float32)
 
 
-@own_program(static=(0,))
+@shared_function(static=(0,))
 def _worked(times, x, y):
     return jnp.sin(x) * times + y, x.sum()
 
@@ -36,22 +36,22 @@ def several(a, b, c):
     }
 
 
-def made(f, *args, lost=0):
-    of = cut(jax.jit(f).trace(*args), lost)
-    return of, of.run_by(compiled.compiled(of.sources("f", None, False))[0])
+def made(f, *args, **more):
+    of = SplitFunction(jax.jit(f).trace(*args), quick=False, **more)
+    return of, of.result()
 
 
-def test_the_pieces_together_are_the_function():
+def test_the_segments_together_are_the_function():
     of, run = made(several, A, 2 * A, 3 * A)
-    assert [bool(piece.own) for piece in of.pieces] == [False, True, False, True, False]
+    assert [bool(segment.shared) for segment in of.segments] == [False, True, False, True, False]
     jax.tree.map(np.testing.assert_array_equal, run(A, 2 * A, 3 * A), jax.jit(several)(A, 2 * A, 3 * A))
     jax.tree.map(np.testing.assert_array_equal, run(2 * A, A, A), jax.jit(several)(2 * A, A, A))
 
 
-def test_a_function_without_calls_is_one_piece_and_one_of_calls_alone_has_no_other():
-    assert len(made(lambda a: a * 2, A)[0].pieces) == 1
+def test_a_function_without_calls_is_one_segment_and_one_of_calls_alone_has_no_other():
+    assert len(made(lambda a: a * 2, A)[0].segments) == 1
     of, run = made(lambda a, b: _worked(3, a, b), A, A)
-    assert [piece.own for piece in of.pieces] == ["own_program_worked"]
+    assert [segment.shared for segment in of.segments] == ["shared_worked"]
     np.testing.assert_array_equal(run(A, A)[0], jax.jit(lambda a, b: _worked(3, a, b))(A, A)[0])
 
 
@@ -60,17 +60,17 @@ def test_what_nobody_needs_is_not_computed():
         _worked(5, a, a)
         return a + 1
 
-    assert [piece.own for piece in made(f, A)[0].pieces] == [""]
+    assert [segment.shared for segment in made(f, A)[0].segments] == [""]
 
 
 def test_a_call_does_not_wait_for_what_it_does_not_need():
     """Both calls come before the only other piece, which needs nothing but `a` for its product."""
     of, _ = made(lambda a, b: (_worked(2, a, b)[0] + _worked(3, b, a)[0]) * (a * a), A, A)
-    assert [bool(piece.own) for piece in of.pieces] == [True, True, False]
+    assert [bool(segment.shared) for segment in of.segments] == [True, True, False]
 
 
 def test_functions_share_a_program_of_its_own_and_nothing_else():
-    f, g = (in_pieces(lambda a, k=k: _worked(7, a * k, a)[0] - k, False) for k in (2.0, 3.0))
+    f, g = (split_jit(lambda a, k=k: _worked(7, a * k, a)[0] - k) for k in (2.0, 3.0))
     before = compiled.compilations
     np.testing.assert_allclose(f(A), np.sin(2 * A) * 7 + A - 2, rtol=1e-5)
     first = compiled.compilations - before
@@ -84,37 +84,47 @@ def test_functions_share_a_program_of_its_own_and_nothing_else():
 
 
 def test_a_program_that_is_called_twice_is_compiled_once():
-    twice = in_pieces(lambda a: _worked(11, a, a)[0] + _worked(11, a + 1, a)[0], False)
+    twice = split_jit(lambda a: _worked(11, a, a)[0] + _worked(11, a + 1, a)[0])
     before = compiled.compilations
     twice(A)
     assert compiled.compilations - before == 3  # before, the program, after
 
 
-def test_traces_are_kept_up_to_a_number_and_can_be_forgotten(monkeypatch):
+def test_traces_are_kept_until_programs_are_forgotten():
     traced = []
 
-    @own_program(static=(0,))
+    @shared_function(static=(0,))
     def _noted(number, a):
         traced.append(number)
         return a * number
 
     def call(number):
-        in_pieces(lambda a: _noted(number, a), False)(A)
+        split_jit(lambda a: _noted(number, a))(A)
 
     call(1), call(1), call(2)
     assert traced == [1, 2]
-    forget_traces()
+    for number in range(MAX_KEPT):  # all are forgotten before they are too many
+        remembered(("test", number), lambda: number)  # noqa: B023
+    assert len(compiled._kept) <= MAX_KEPT
     call(1)
     assert traced == [1, 2, 1]
-    monkeypatch.setattr("cfljax.devices.own_program.MOST", 2)
-    traced.clear()
-    for number in (3, 4, 5, 3):  # all are forgotten after the third
-        call(number)
-    assert traced == [3, 4, 5, 3]
+
+
+def test_a_program_that_could_not_be_compiled_is_compiled_again(monkeypatch):
+    compile, tried = compiled._compile, []
+
+    def fail_once(*args):
+        tried.append(args)
+        return compile(*args) if len(tried) > 1 else 1 / 0
+
+    monkeypatch.setattr(compiled, "_compile", fail_once)
+    with pytest.raises(ZeroDivisionError):
+        compile_later(jax.jit(lambda a: a + 1), (A,), "test_again").result()
+    assert compile_later(jax.jit(lambda a: a + 1), (A,), "test_again").result()(A).tolist() == [1, 2, 3]
 
 
 def test_python_numbers_are_arrays():
-    np.testing.assert_array_equal(in_pieces(lambda a, n: a * n, False)(A, 3), 3 * A)
+    np.testing.assert_array_equal(split_jit(lambda a, n: a * n)(A, 3), 3 * A)
 
 
 def test_only_large_arrays_that_are_lost_are_overwritten():
@@ -124,12 +134,13 @@ def test_only_large_arrays_that_are_lost_are_overwritten():
         return lost + kept, little * 2
 
     of, run = made(f, big, big + 1, small, lost=1)
-    assert of.overwrites == [(0,)]
+    assert [each.result().donate_argnums for each in of.programs] == [(0,)]
     kept = big + 1
     np.testing.assert_array_equal(run(big, kept, small)[0], np.full(LARGE, 3.0))
     assert big.is_deleted() and not kept.is_deleted() and not small.is_deleted()
-    assert made(lambda lost: (lost * 2, lost), kept, lost=1)[0].overwrites == [()]  # it is a result as well
-    assert made(lambda a: _worked(2, a, a)[0], kept, lost=1)[0].overwrites == [()]  # the program is others', too
+    made(lambda lost: (lost * 2, lost), kept, lost=1)[1](kept)  # it is a result as well
+    made(lambda a: _worked(2, a, a)[0], kept, lost=1)[1](kept)  # the program is others', too
+    assert not kept.is_deleted()
 
 
 def test_what_is_lost_next_time_shares_no_memory_with_what_stays():
@@ -151,7 +162,7 @@ def test_what_prints_stays_in_its_order(capfd):
         return x
 
     of, run = made(f, A)
-    assert len(of.pieces) == 1
+    assert len(of.segments) == 1
     np.testing.assert_array_equal(run(A), jax.jit(f)(A))
     jax.effects_barrier()
     said = capfd.readouterr().out.splitlines()
@@ -163,6 +174,6 @@ def test_what_prints_stays_in_its_order(capfd):
 )
 def test_a_state_keeps_its_types(after):
     before, now = (jax.eval_shape(lambda of=of: of) for of in ({"a": A, "b": A}, after))
-    check_types(before, before)
+    _check_types(before, before)
     with pytest.raises(TypeError, match=r"must not change .*\['"):
-        check_types(before, now)
+        _check_types(before, now)

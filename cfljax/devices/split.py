@@ -1,0 +1,166 @@
+"""HOST. Split a function at its calls of shared functions (`devices.compiled`), which are compiled once for all functions that call
+them. What lies between two calls is a segment of the function, and a program of its own."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from cfljax.devices.compiled import SHARED, compile_later, shapes
+from cfljax.lazy import core, jax, jnp
+from cfljax.types import Tree
+
+LARGE = 1 << 18
+"""A lost argument of at least this many numbers gives its memory to a result of its shape."""
+Atoms = Iterable["core.Var | core.Literal"]
+
+
+class Segment(NamedTuple):
+    """Equations of a jaxpr that are one program."""
+
+    jaxpr: core.ClosedJaxpr
+    reads: list[core.Var | core.Literal]
+    writes: list[core.Var]
+    shared: str = ""
+    """The name of the shared function that this is a call of; empty: it lies between calls."""
+
+
+class SplitFunction:
+    """A traced function in segments, which threads compile."""
+
+    def __init__(self, traced: jax.stages.Traced, quick: bool, lost: int = 0, own: bool = True):
+        """Start compiling.
+
+        Args:
+            quick: as in `compile_later`.
+            lost: the number of arrays, the first ones, that are not needed after a call.
+            own: whether each result is an array of its own, as it may be lost in a later call.
+        """
+        self.jaxpr, self.form, self._lost, self._own = traced.jaxpr, traced.out_info, lost, own
+        self.name = traced.fun_name
+        self.segments = _segments(self.jaxpr)
+        self.programs: list[Future[jax.stages.Compiled]] = []
+        last_read = {v: at for at, segment in enumerate(self.segments) for v in _variables(segment.reads)}
+        last_read |= dict.fromkeys(_variables(self.jaxpr.jaxpr.outvars), len(self.segments))
+        for at, segment in enumerate(self.segments):
+            free = [v for v in self.jaxpr.jaxpr.invars[:lost] if last_read.get(v) == at and not segment.shared]
+            f = jax.jit(_named(segment.jaxpr, segment.shared or f"{self.name}_{at}"), donate_argnums=_donated(segment, free))
+            forms = tuple(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in segment.jaxpr.in_avals)
+            self.programs.append(compile_later(f, forms, segment.jaxpr if segment.shared else None, quick))
+
+    def result(self) -> Callable[..., Tree]:
+        """Wait until the segments are compiled, and return the function."""
+        whole, structure, lost, own = self.jaxpr.jaxpr, jax.tree.structure(self.form), self._lost, self._own
+        constants = dict(zip(whole.constvars, self.jaxpr.consts, strict=True))
+        steps = [(program.result(), segment.writes) for program, segment in zip(self.programs, self.segments, strict=True)]
+        reads = [_with_arrays(segment.reads) for segment in self.segments]
+        invars, outvars = whole.invars, _with_arrays(whole.outvars)
+        of_all_calls = {id(each) for each in (*constants.values(), *outvars)}
+
+        def run(*args: Tree) -> Tree:
+            leaves = jax.tree.leaves(args)
+            values = constants | dict(zip(invars, leaves, strict=True))
+            for (program, writes), inputs in zip(steps, reads, strict=True):
+                values.update(zip(writes, program(*[_value(values, each) for each in inputs]), strict=True))
+            results = [_value(values, each) for each in outvars]
+            taken = of_all_calls | {id(each) for each in leaves[lost:]}
+            for at, each in enumerate(results if own else ()):
+                results[at] = jnp.array(each, copy=True) if id(each) in taken else each
+                taken.add(id(each))
+            return jax.tree.unflatten(structure, results)
+
+        return run
+
+
+def split_jit(f: Callable[..., Tree]) -> Callable[..., Tree]:
+    """Return the function f of arrays in segments, which are compiled at the first call with arrays of these shapes."""
+    made: dict[Hashable, Callable[..., Tree]] = {}
+
+    def call(*given: Tree) -> Tree:
+        args = jax.tree.map(lambda each: each if hasattr(each, "shape") else jnp.asarray(each), given)
+        key = (shapes(args), jax.config.values["jax_default_matmul_precision"])
+        if key not in made:
+            made[key] = SplitFunction(jax.jit(f).trace(*args), quick=True).result()
+        return made[key](*args)
+
+    return call
+
+
+def _segments(closed: core.ClosedJaxpr) -> list[Segment]:
+    """Split a jaxpr. What no result depends on is left out. An equation is computed as late as possible, so that few arrays are
+    passed on; one of constants alone, as `jnp.zeros`, in each segment that reads it."""
+    whole, constants = closed.jaxpr, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    wanted = {*_variables(whole.outvars)}
+    if whole.effects:  # what prints or calls the host stays in its order
+        return [_segment(whole, list(whole.eqns), constants, wanted)]
+    needed = {v: {0} for v in wanted}  # the segments that need a variable, counted from the end
+    between: dict[int, list[core.JaxprEqn]] = collections.defaultdict(list)
+    calls: dict[int, list[core.JaxprEqn]] = collections.defaultdict(list)  # those that are called before a segment
+    for eqn in reversed(whole.eqns):
+        if uses := {at for v in eqn.outvars for at in needed.get(v, ())}:
+            shared, read = _is_shared(eqn), _variables(eqn.invars)
+            for at in {max(uses)} if shared or read else uses:
+                (calls if shared else between)[at].insert(0, eqn)
+            for v in read:
+                needed.setdefault(v, set()).add(max(uses) + shared)
+    found = []
+    for at in range(1 + max([*between, *calls], default=0)):
+        if between[at]:
+            found.append(_segment(whole, between[at], constants, wanted))
+            wanted = wanted - {*found[-1].writes} | {*_variables(found[-1].reads)}
+        for eqn in calls[at]:
+            found.append(Segment(eqn.params["jaxpr"], [*eqn.invars], [*eqn.outvars], eqn.params["name"]))
+            wanted |= {*_variables(eqn.invars)}
+    return found[::-1]
+
+
+def _segment(whole: core.Jaxpr, eqns: list[core.JaxprEqn], constants: dict[core.Var, Tree], wanted: set[core.Var]) -> Segment:
+    """Make a segment of these equations. `wanted`: the variables that are read after it."""
+    made = [v for eqn in eqns for v in eqn.outvars]
+    read = [v for v in _variables(v for eqn in eqns for v in eqn.invars) if v not in {*made}]
+    held, reads, writes = (
+        [v for v in read if v in constants],
+        [v for v in read if v not in constants],
+        [v for v in made if v in wanted],
+    )
+    about = whole.debug_info._replace(arg_names=("",) * len(reads), result_paths=("",) * len(writes))
+    jaxpr = core.Jaxpr(held, reads, writes, eqns, debug_info=about)
+    return Segment(core.ClosedJaxpr(jaxpr, [constants[v] for v in held]), [*reads], writes)
+
+
+def _is_shared(eqn: core.JaxprEqn) -> bool:
+    return "jaxpr" in eqn.params and str(eqn.params.get("name", "")).startswith(SHARED)
+
+
+def _donated(segment: Segment, free: list[core.Var]) -> tuple[int, ...]:
+    """Return the positions of those of the `free` arguments whose memory is worth taking and fits a result."""
+    room, found = collections.Counter(v.aval.str_short() for v in segment.writes), []
+    for v in free:
+        if v.aval.size >= LARGE and room[v.aval.str_short()]:  # type: ignore[attr-defined]
+            room[v.aval.str_short()] -= 1
+            found.append(segment.reads.index(v))
+    return tuple(found)
+
+
+def _variables(atoms: Atoms) -> list[core.Var]:
+    """Return the variables among these, each once."""
+    return list(dict.fromkeys(atom for atom in atoms if isinstance(atom, core.Var)))
+
+
+def _with_arrays(atoms: Atoms) -> list[Tree]:
+    """Return these with arrays in place of literals."""
+    return [jnp.asarray(atom.val, atom.aval.dtype) if isinstance(atom, core.Literal) else atom for atom in atoms]  # type: ignore[attr-defined]
+
+
+def _value(values: dict[core.Var, Tree], each: Tree) -> Tree:
+    return values[each] if isinstance(each, core.Var) else each
+
+
+def _named(jaxpr: core.ClosedJaxpr, name: str) -> Callable[..., Tree]:
+    def f(*arrays: jax.Array) -> Tree:
+        return core.jaxpr_as_fun(jaxpr)(*arrays)
+
+    f.__name__ = name
+    return f
