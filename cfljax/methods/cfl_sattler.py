@@ -132,26 +132,31 @@ class Sattler(FedAvg):
     def regroup(self, ask: Before, state: State, round: int) -> State:
         """HOST. Every cluster that meets the conditions is split once."""
         eps1, eps2, gamma_max = (float(ask.hyper[name]) for name in ("eps1", "eps2", "gamma_max"))
-        state = jax.tree.map(np.array, state)
-        models, labels, active, looked = state.models, state.labels, np.asarray(state.active), state.memory
-        for k in np.flatnonzero(active):
-            own = np.flatnonzero((labels == k) & (looked.norms >= 0))
-            own = own[np.argsort(ask.uid[own], kind="stable")]  # so that the order of clients changes nothing
-            if len(own) <= self.min_size or not (looked.steps[k] < eps1 and looked.norms[own].max() > eps2):
-                continue
-            apart = 1.0 - looked.similarity[np.ix_(own, own)].astype(np.float64)
-            part = host.agglomerative(apart, clusters=2)
-            across = apart[np.ix_(part == 1, part != 1)].min(initial=2.0)
-            if gamma_max > 0 and gamma_max >= np.sqrt(max(across, 0.0) / 2):
-                continue
-            if active.all():
-                why = f"cluster {k} splits after round {round}, and there is no room for another; raise it"
-                raise SpecError(f"method.cfl_sattler.max_clusters = {len(active)}: {why}")
-            new = int(np.argmin(active))
-            labels[own[part == 1]] = new
-            models[new], active[new] = models[k], True
-            looked.parent[new], looked.born[new] = k, round
-        return state
+        return split(state, ask.uid, eps1, eps2, self.min_size, round, gamma_max)
+
+
+def split(state: State, uid: np.ndarray, eps1: float, eps2: float, min_size: int, round: int, gamma_max: float = 0.0) -> State:
+    """HOST. The state after every cluster that meets the conditions was split once."""
+    state = jax.tree.map(np.array, state)
+    models, labels, active, looked = state.models, state.labels, np.asarray(state.active), state.memory
+    for k in np.flatnonzero(active):
+        own = np.flatnonzero((labels == k) & (looked.norms >= 0))
+        own = own[np.argsort(uid[own], kind="stable")]  # so that the order of clients changes nothing
+        if len(own) <= min_size or not (looked.steps[k] < eps1 and looked.norms[own].max() > eps2):
+            continue
+        apart = 1.0 - looked.similarity[np.ix_(own, own)].astype(np.float64)
+        part = host.agglomerative(apart, clusters=2)
+        across = apart[np.ix_(part == 1, part != 1)].min(initial=2.0)
+        if gamma_max > 0 and gamma_max >= np.sqrt(max(across, 0.0) / 2):
+            continue
+        if active.all():
+            why = f"cluster {k} splits after round {round}, and there is no room for another; raise it"
+            raise SpecError(f"method.cfl_sattler.max_clusters = {len(active)}: {why}")
+        new = int(np.argmin(active))
+        labels[own[part == 1]] = new
+        models[new], active[new] = models[k], True
+        looked.parent[new], looked.born[new] = k, round
+    return state
 
 
 cfl_sattler = entry("cfl_sattler", Sattler)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax.kernels.mix import mix_updates, usable
 from cfljax.lazy import jnp
@@ -42,13 +42,12 @@ class AtHome(PersonalConfig):
     the diagnostic `accuracy_global`. A client that has not been drawn yet has what all begin with at home.
     """
 
-    served, trains_once = "w", False
     average = "samples"
     """The weights of the participants: "samples", "uniform" or "nova". Methods have an option of this name."""
 
-    def method(self, name: str, model: Model, solver: Solver) -> Method[Any]:
-        """The functions of the method of this name."""
-        return _method(self, model, solver)
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.served, cls.trains_once = "w", False
 
     def first_home(self, w: Array, hyper: Hyper) -> Array:
         """f32[m]: what every client has at home at first, from the first model f32[d]."""
@@ -76,7 +75,8 @@ class AtHome(PersonalConfig):
         return {}
 
 
-def _method(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
+def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
+    """The functions of the method."""
     together = type(config).steps is not AtHome.steps
     both = solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule)) if together else solver
     alone = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=config.pull(hyper)))

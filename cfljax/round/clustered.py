@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
@@ -14,12 +14,11 @@ if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.local.optimiser import StepRule
     from cfljax.local.own_steps import OwnSteps
     from cfljax.local.schedule import Work
-    from cfljax.local.solver import Solver
     from cfljax.registry.options import Value
     from cfljax.round.ask import Ask
     from cfljax.round.before import Before
     from cfljax.round.state import Begun, Done, State
-    from cfljax.types import Federation, Method, Model
+    from cfljax.types import Federation, Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,25 +74,18 @@ class Clustered(MethodConfig):
         super().__init_subclass__()
         regroups = cls.regroup is not Clustered.regroup
         adapts = cls.adapt is not Clustered.adapt
-        cls.served = "models" if adapts else ""
-        cls.averaged = () if regroups or adapts else ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
+        draws = cls.clients_per_cluster is not None
+        cls.served = "models" if adapts or draws else ""
+        cls.averaged = (
+            () if regroups or adapts or draws else ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
+        )
         cls.chooses_by_loss = cls.chooses and not cls.scores_on_server
         cls.trains_once = not (cls.own_steps or cls.buffers or cls.head_epochs)
         cls.waits, cls.own = "", cls.own or adapts
-        if cls.clients_per_cluster is not None:
+        if draws:
             cls.waits = "it draws the participants of each cluster itself"
         elif regroups or cls.compares or cls.buffers:
             cls.waits = "its round needs the updates of all participants at once"
-
-    def method(self, name: str, model: Model, solver: Solver) -> Method[Any]:
-        """The functions of the method of this name."""
-        from cfljax.round.clusters import ClusteredMethod
-        from cfljax.round.parts import make_in_parts
-
-        def make(config: Clustered, model: Model, solver: Solver) -> Method[State]:
-            return ClusteredMethod(name, config, model, solver).method()
-
-        return make_in_parts(make, self, model, solver, self.parts) if self.parts else make(self, model, solver)
 
     def begin(self, ask: Before) -> Begun | None:
         """HOST. Models and clusters before round 0; None: random models, and nobody has a cluster."""

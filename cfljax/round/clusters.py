@@ -100,10 +100,13 @@ class ClusteredMethod:
 
     def init(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
         """The state before the first round."""
-        config, number, clients = self.config, setup.get("number"), federation.clients
+        config, number = self.config, setup.get("number")
         if self.begins:
             return State(**setup)._replace(active=setup.get("active", auto.allowed(number, len(setup["models"]))))
-        none, active = jnp.full(clients, -1 if config.chooses else 0, jnp.int32), auto.allowed(number, config.models_kept)
+        none, active = (
+            jnp.full(federation.clients, -1 if config.chooses else 0, jnp.int32),
+            auto.allowed(number, config.models_kept),
+        )
         if config.true_groups:
             models, none = jnp.tile(first_model(key, self.model), (federation.groups, 1)), jnp.asarray(federation.group)
         elif config.splits:

@@ -1,26 +1,41 @@
-"""From a recipe to what the registry of methods holds."""
+"""From a recipe to the functions of a method, and to what the registry of methods holds."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
+from cfljax.round.at_home import AtHome
+from cfljax.round.at_home import method_of as method_of_home
+from cfljax.round.clustered import Clustered
+from cfljax.round.clusters import ClusteredMethod
+from cfljax.round.parts import make_in_parts
+from cfljax.round.soft import Soft
+from cfljax.round.soft import method_of as method_of_soft
 from cfljax.types import Method, Model
 
+Recipe = Clustered | Soft | AtHome
 
-class Recipe(Protocol):
-    """An instance of a subclass of `Clustered`, `Soft` or `AtHome`."""
 
-    def method(self, name: str, model: Model, solver: Solver) -> Method[Any]:
-        """The functions of the method of this name."""
+def method_of(name: str, config: Recipe, model: Model, solver: Solver) -> Method[Any]:
+    """The functions of the method of this name."""
+    if isinstance(config, Soft):
+        return method_of_soft(name, config, model, solver)
+    if isinstance(config, AtHome):
+        return method_of_home(config, model, solver)
+
+    def make(config: Clustered, model: Model, solver: Solver) -> Method[Any]:
+        return ClusteredMethod(name, config, model, solver).method()
+
+    return make_in_parts(make, config, model, solver, config.parts) if config.parts else make(config, model, solver)
 
 
 def entry(name: str, recipe: type[Any]) -> Entry[Any]:
     """The entry of a method that is written as a recipe: the class is its options, too."""
 
     def make(config: Recipe, model: Model, solver: Solver) -> Method[Any]:
-        return config.method(name, model, solver)
+        return method_of(name, config, model, solver)
 
     make.__doc__, make.__module__ = recipe.__doc__, recipe.__module__
     make.__wrapped__ = recipe  # type: ignore[attr-defined]  # where its source is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES, averages, with_lengths
@@ -53,10 +53,6 @@ class Soft(MethodConfig):
         cls.served, cls.waits = "models", "each participant sends updates of several models"
         cls.trains_once = False
 
-    def method(self, name: str, model: Model, solver: Solver) -> Method[Any]:
-        """The functions of the method of this name."""
-        return _method(name, self, model, solver)
-
     def share(self, log_mixture: Array, losses: Array, axis: int) -> Array:
         """The share of each model in each sample, from the logarithm of the client's mixture and the losses (less what `of_label`
         adds), along the axis of models."""
@@ -92,7 +88,8 @@ class Soft(MethodConfig):
         return rounds * self.clusters, 0
 
 
-def _method(name: str, config: Soft, model: Model, solver: Solver) -> Method[Mixed]:
+def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[Mixed]:
+    """The functions of the method of this name."""
     k = config.clusters
 
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:

@@ -132,6 +132,7 @@ import os
 import jax
 from cfljax.methods import METHODS
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.entry import method_of
 from cfljax.registry.options import option
 import dataclasses
 
@@ -140,7 +141,7 @@ def broken(config, model, solver):
         if "0" in os.environ["BROKEN"]:
             raise ValueError("no such thing")
         return {}
-    return config.method("broken", model, solver)._replace(setup=setup)
+    return method_of("broken", config, model, solver)._replace(setup=setup)
 
 METHODS.add("broken", broken, FedAvg)
 """

@@ -10,7 +10,7 @@ import pytest
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
-from cfljax.round.anew import clustered, handed_on
+from cfljax.round.anew import handed_on
 from tests import play, toy
 from tests.often import every
 
@@ -48,8 +48,6 @@ def test_a_new_cluster_gets_the_model_that_most_of_its_members_had():
 def test_how_often_and_before_which_rounds():
     often = METHODS.check("fedgroup", {"every": 3}, "m")
     assert [often.releases(rounds)[1] for rounds in (1, 3, 4, 6, 7)] == [1, 1, 2, 2, 3]
-    assert [bool(clustered(t, 3)) for t in range(5)] == [True, False, False, True, False]
-    assert [bool(clustered(t, None)) for t in range(3)] == [True, False, False]
 
 
 @pytest.mark.parametrize("name", every(OPTIONS, often=("fedgroup",)))
@@ -87,7 +85,7 @@ def test_what_is_sent_for_it_counts_in_the_round_that_follows():
     inside = [int(played("ocfl").diag("participants", t)) for t in range(5)]
     assert [up - own for up, own in zip(ups, inside, strict=True)] == [14, 0, 14, 0, 14]
     state, infos = played("fedgroup").states, played("fedgroup").infos
-    founders = int(np.asarray(state[0].founder).sum())
+    founders = int(np.asarray(state[0].memory.founder).sum())
     assert founders == 6 and [int(info.traffic.vectors_up) - 14 for info in infos] == [6 + 8, 0, 6 + 8, 0, 6 + 8]
 
 

@@ -12,6 +12,7 @@ from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
+from cfljax.methods.fedgroup import Compass
 from tests import play, toy
 from tests.often import rarely
 from tests.reference import plain
@@ -65,7 +66,7 @@ def test_agrees_with_a_plain_loop_over_clients(options):
 
 def test_groups_start_at_the_mean_of_their_founders():
     (mean,), _, _ = play.rounds("fedgroup", federation(), rounds=0, work=WORK, **BASE)
-    np.testing.assert_allclose(mean.models - toy.start().astype(np.float32), mean.compass.directions, atol=1e-6)
+    np.testing.assert_allclose(mean.models - toy.start().astype(np.float32), mean.memory.directions, atol=1e-6)
 
 
 def test_cold_start_finds_the_true_groups():
@@ -113,18 +114,18 @@ def test_the_true_groups_from_the_initial_model_are_the_oracle():
 def _grouped(labels):
     """Three rounds from the state in which the clients have these groups, all at w_0, and nobody has pre-trained."""
     w0 = toy.start().astype(np.float32)
-    setup = {"labels": labels, "guess": labels, "founder": np.zeros(len(labels), bool), "snapshot": {}}
-    compass = (w0, np.zeros((2, w0.size), np.float32), np.ones(2, bool))
+    compass = Compass(w0, np.zeros((2, w0.size), np.float32), np.ones(2, bool), np.zeros(len(labels), bool))
+    setup = {"models": np.stack([w0, w0]), "labels": labels, "guess": labels, "memory": compass}
     options = BASE | {"mu": 0.0, "eta_g": 0.0}
-    state = play.prepared("fedgroup", WORK, **options).method.init(keys.root(0), federation(), {}, setup | {"compass": compass})
+    state = play.prepared("fedgroup", WORK, **options).method.init(keys.root(0), federation(), {}, setup)
     return play.rounds("fedgroup", federation(), 3, 4, work=WORK, state=state, **options)
 
 
 def test_a_broken_founder_is_left_out_and_joins_later():
     whole = federation()
-    founders = np.flatnonzero(play.rounds("fedgroup", whole, rounds=0, participants=4, work=WORK, **BASE)[0][0].founder)
+    founders = np.flatnonzero(play.rounds("fedgroup", whole, rounds=0, participants=4, work=WORK, **BASE)[0][0].memory.founder)
     states, infos, _ = play.rounds("fedgroup", toy.broken(whole, founders[0]), rounds=4, participants=4, work=WORK, **BASE)
-    assert int(states[0].labels[founders[0]]) == -1 and bool(states[0].founder[founders[0]])
+    assert int(states[0].labels[founders[0]]) == -1 and bool(states[0].memory.founder[founders[0]])
     assert np.isfinite(states[-1].models).all() and all(np.isfinite(i.discrepancy) for i in infos)
 
 
@@ -142,7 +143,7 @@ def test_late_clients_are_newcomers():
 
 def test_alike_clients_fill_one_group_and_empty_ones_stay_unused():
     states, _, _ = play.rounds("fedgroup", federation(), rounds=2, participants=4, lr=0.0, work=WORK, **BASE)
-    assert states[0].compass.active.sum() == 1 and set(np.asarray(states[-1].labels).tolist()) <= {-1, 0}
+    assert states[0].memory.active.sum() == 1 and set(np.asarray(states[-1].labels).tolist()) <= {-1, 0}
     assert np.isfinite(states[-1].models).all()
 
 

@@ -12,9 +12,7 @@ from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.methods import METHODS, cfl_sattler, pacfl
 from cfljax.methods import fl_hc as fl_hc_module
-from cfljax.round import host_clusters
-from cfljax.round.common import traffic
-from cfljax.types import Cohort
+from cfljax.round.state import State
 from tests import play, toy
 from tests.reference import host_clusters as reference
 from tests.reference import plain
@@ -82,10 +80,10 @@ def test_sattler_guards_a_split_by_gamma_max(gamma_max):
 def halves(similar, eps=(1.0, 0.0), norms=None, step=0.0, **more):
     """i32[n] the parts into which clients with these cosines are split. `norms`: of updates, whose mean has the norm `step`."""
     n = len(similar)
-    found = cfl_sattler.HostClusters(np.zeros((2, 1)), np.zeros(n, np.int32), np.array([True, False]))
     nobody, norms = np.array([-1, -1]), np.ones(n) if norms is None else np.array(norms)
-    state = cfl_sattler.State(found, similar.astype(np.float32), norms, np.full(2, step), nobody, nobody.copy())
-    return cfl_sattler.split(state, np.arange(n), *eps, 1, 5, **more).found.labels
+    looked = cfl_sattler.Looked(similar.astype(np.float32), norms, np.full(2, step), nobody, nobody.copy())
+    state = State(np.zeros((2, 1)), np.zeros(n, np.int32), active=np.array([True, False]), memory=looked)
+    return cfl_sattler.split(state, np.arange(n), *eps, 1, 5, **more).labels
 
 
 @pytest.mark.parametrize(
@@ -106,7 +104,7 @@ def test_a_split_needs_gamma_max_below_what_the_cosines_across_allow(across, gam
 def test_sattler_finds_the_groups_and_keeps_the_family_tree():
     out = sattler()
     assert same(out.labels(), np.asarray(federation().group))
-    parent, born = out.states[-1].parent, out.states[-1].born
+    parent, born = out.states[-1].memory.parent, out.states[-1].memory.born
     assert parent.tolist() == [-1, 0, -1, -1] and born[0] == 0 and 1 <= born[1] < ROUNDS
     family = out.method.extras(out.states[-1])
     assert set(family) == {"parent", "born"}
@@ -127,8 +125,8 @@ def test_sattler_looks_at_declared_rounds_only():
 def test_sattler_leaves_small_clusters_whole():
     assert not sattler(min_size=CLIENTS).labels().any()
     state, uid = sattler().states[1], np.arange(CLIENTS)
-    assert not cfl_sattler.split(state, uid, 9.0, 0.0, CLIENTS, 1).found.labels.any()
-    assert cfl_sattler.split(state, uid, 9.0, 0.0, CLIENTS - 1, 1).found.labels.any()
+    assert not cfl_sattler.split(state, uid, 9.0, 0.0, CLIENTS, 1).labels.any()
+    assert cfl_sattler.split(state, uid, 9.0, 0.0, CLIENTS - 1, 1).labels.any()
 
 
 def test_sattler_reordered_clients_take_their_labels_along():
@@ -153,7 +151,7 @@ def test_sattler_newcomers_join_the_cluster_with_the_least_loss():
     out = sattler(arriving())
     clients = plain.Clients(federation())
     assert all(out.labels(t)[-1] == -1 for t in range(4))
-    at_arrival = out.models(3)[: out.states[3].found.active.sum()]
+    at_arrival = out.models(3)[: out.states[3].active.sum()]
     losses = [NET.loss(w.astype(np.float64), *clients.train[-1]) for w in at_arrival]
     assert len(losses) == 2 and out.labels(4)[-1] == np.argmin(losses)
     scored = out.method.score(jax.tree.map(jnp.asarray, out.states[3]), arriving(), {})
@@ -339,10 +337,11 @@ def test_pacfl_by_default_clusters_as_its_authors_program_does(threshold):
 
 
 def test_a_late_client_is_sent_all_models_in_use_once():
-    found = host_clusters.HostClusters(jnp.zeros((4, 3)), jnp.array([0, 1, -1, -1]), jnp.array([True, True, True, False]))
-    cohort = Cohort(jnp.arange(4), jnp.array([True, True, True, False]), jnp.ones(4), jnp.int32(2))
-    sent = host_clusters.with_joining(traffic(cohort), cohort, found)
-    assert [int(n) for n in sent] == [1 + 1 + 3, 3, 0, 0]
+    """Three clients, of which the third comes in the second round, with three of eight places in use."""
+    fed = toy.replace(classes(), arrive=jnp.array([0] * 5 + [1], jnp.int32))
+    out = run_pacfl(fed)
+    used = int(out.states[0].active.sum())
+    assert [int(i.traffic.vectors_down) for i in out.infos] == [5, 6 + used - 1] and used > 1
 
 
 def test_pacfl_clusters_once_and_averages_inside():
@@ -379,7 +378,7 @@ def test_pacfl_newcomers_join_the_cluster_with_the_least_loss():
     out = run_pacfl(fed)
     assert out.labels(0)[-1] == out.labels(1)[-1] == -1
     w, (x, y) = out.models(1).astype(np.float64), plain.Clients(classes()).train[-1]
-    active = out.states[1].found.active
+    active = out.states[1].active
     losses = [NET.loss(v, x, y) if used else np.inf for v, used in zip(w, active, strict=True)]
     assert out.labels(2)[-1] == np.argmin(losses)
 

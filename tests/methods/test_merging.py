@@ -9,11 +9,10 @@ import pytest
 
 from cfljax import keys
 from cfljax.methods import METHODS
-from cfljax.methods.feddrift import Look, begun, unions
+from cfljax.methods.feddrift import Found, Look, begun, unions
 from cfljax.methods.feddrift import State as Drift
 from cfljax.methods.stocfl import State, placed
 from cfljax.registry.options import traced
-from cfljax.round.host_clusters import HostClusters
 from cfljax.types import Cohort
 from tests import play, toy
 from tests.often import rarely
@@ -236,7 +235,7 @@ def test_feddrift_s_distance_is_of_mean_losses_by_samples_without_those_that_dri
 def test_feddrift_replaces_the_model_that_is_unused_for_the_longest_time():
     nothing, labels, used = np.zeros(4, np.float32), np.zeros(10, np.int32), np.array([5, 3, 1, 2], np.int32)
     everybody, best = np.ones(4, bool), np.zeros(4, np.int32)
-    found = HostClusters(np.arange(4, dtype=np.float32)[:, None], labels, everybody)
+    found = Found(np.arange(4, dtype=np.float32)[:, None], labels, everybody)
     state = Drift(found, np.array([-7], np.float32), best, used, labels, np.zeros(10, np.float32))
     look = Look(everybody, everybody, np.zeros((4, 4), np.float32), best, nothing, everybody)
     after, which, isolated = jax.jit(begun)(federation(), present(4, 2, 1, 3), state, look, np.int32(6))

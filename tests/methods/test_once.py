@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfljax.errors import SpecError
-from cfljax.round.host_clusters import ROUND_UP
+from cfljax.round.state import ROUND_UP
 from tests import play, toy
 from tests.reference import once, plain
 

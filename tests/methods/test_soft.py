@@ -73,17 +73,17 @@ def test_who_was_not_drawn_has_the_mixture_of_its_own_samples(steps):
 def test_fedrc_follows_the_plain_program(made):
     made = toy.federation(made, clients=8, **({"groups": 2} if made == "label_permutation" else {"alpha": 0.5}))
     out, net = run("fedrc", made, clusters=3), plain.Net(6, 4)
-    start, clients = out.states[0].em.models, plain.Clients(made)
+    start, clients = out.states[0].models, plain.Clients(made)
     models, mixture, sums = fedrc.fedrc(net, clients, start, 4, SEED, ROUNDS, PARTICIPANTS, 0.1, **WORK)
     state = out.states[-1]
     assert np.abs(out.models() - models).max() < 1e-5
-    assert np.abs(state.em.mixture - mixture).max() < 1e-5
-    assert np.abs(state.by_label - sums).max() < 1e-4
+    assert np.abs(state.mixture - mixture).max() < 1e-5
+    assert np.abs(state.memory - sums).max() < 1e-4
     em = fedem.fedem(net, clients, start, SEED, ROUNDS, PARTICIPANTS, 0.1, **WORK)
     assert np.abs(mixture - em[1]).max() > 0.01  # the division matters
     weights = fedrc.weights_of_labels(sums)
     found = np.asarray(out.method.mixture(state, made, {}))
-    for c in np.flatnonzero(~np.asarray(state.em.drawn)):
+    for c in np.flatnonzero(~np.asarray(state.drawn)):
         pi = np.full(3, 1 / 3)
         for _ in range(10):
             pi = fedrc.shares(net, models, pi, weights, *clients.train[c]).mean(axis=1)

@@ -16,6 +16,7 @@ CELL = """
 import dataclasses
 import cfljax
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.entry import method_of
 
 @dataclasses.dataclass(frozen=True)
 class Options(FedAvg):
@@ -24,7 +25,7 @@ class Options(FedAvg):
 @cfljax.register_method("mine", Options)
 def make(config, model, solver):
     '"Mine."'
-    return config.method("mine", model, solver)
+    return method_of("mine", config, model, solver)
 """
 number = itertools.count()
 

@@ -22,11 +22,12 @@ from tests.often import rarely
 METHOD = """
 import cfljax
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.entry import method_of
 
 @cfljax.register_method("mine", FedAvg)
 def make(config, model, solver):
     '''Mine: FedAvg under another name.'''
-    return config.method("mine", model, solver)
+    return method_of("mine", config, model, solver)
 """
 SMALL = {"data": {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3}, "model": "mclr", "train": {"rounds": 1}}
 
@@ -93,7 +94,7 @@ def test_a_plugin_that_is_wrong_says_so_in_one_line(plugin, text, words):
 
 def test_a_run_that_fails_in_a_plugin_says_in_which_line(plugin, tmp_path):
     (tmp_path / "helper.py").write_text("def centre():\n    raise KeyError('no centre')\n")
-    plugin.write_text(METHOD.replace("    return config", "    import helper\n    helper.centre()\n    return config"))
+    plugin.write_text(METHOD.replace("    return", "    import helper\n    helper.centre()\n    return"))
     for method, words in (("mine", "helper.py, line 2: KeyError: 'no centre'"), ("fedavg", "")):
         results = cfljax.sweep(SMALL | {"method": method, "plugins": [str(plugin)]}, tmp_path / method, quiet=True)
         assert [result.record["error"] or "" for result in results] == [words]

@@ -118,8 +118,9 @@ def test_an_option_called_mu_is_the_method_s_own(loaded):
     def make(config, model, solver):
         """Has an option that local training must not see."""
         from cfljax.methods.fedavg import FedAvg
+        from cfljax.round.entry import method_of
 
-        return FedAvg().method("fedavg", model, solver)
+        return method_of("fedavg", FedAvg(), model, solver)
 
     federation = toy.federation()
     ours, plain_one = (play.rounds(name, federation, rounds=2, participants=5) for name in ("with_mu", "fedavg"))
