@@ -65,8 +65,8 @@ CLOCK = {"step_ms": 5, "down_mbps": 20, "up_mbps": 5}
 
 FEATURES = {
     "plain": (ALL, {}, ALL),
-    "validation": (SAMPLE, {"data": {"validation": 0.2}}),
-    "stop": (SAMPLE, {"data": {"validation": 0.2}, "train": {"rounds": 8, "lr": 0.5, "stop": {"patience": 1}}}),
+    "validation": (SAMPLE, {"data": {"validation": 0.2, "copies": False}}),
+    "stop": (SAMPLE, {"data": {"validation": 0.2, "copies": False}, "train": {"rounds": 8, "lr": 0.5, "stop": {"patience": 1}}}),
     "new_clients": (ALL, {"data": {"new_clients": {"share": 0.2, "shots": 5, "steps": [0, 2]}}}, ("ifca", "fedgroup", "fedem")),
     "late": (ALL, {"data": {"arrive": {"clients": 5, "round": 2}}}, ("ifca", "ocfl", "scaffold")),
     "late_on_the_clock": (
@@ -190,7 +190,7 @@ feddrift begin=one
 fedrep average=samples
 """
 """A method and other readings of its paper, those of `experiments/` among them."""
-QUICK_READINGS = ("ifca", "fedgroup")
+QUICK_READINGS = ("ifca",)
 
 OF_TEN = {"clients": 12, "samples_per_client": 40}
 DATA = {
@@ -283,7 +283,7 @@ def _run(method, train=None, data=None, model=None, seed=0, quick=False, devices
 def _features():
     specs = {}
     for feature, (methods, over, *quick) in FEATURES.items():
-        chosen = quick[0] if quick else TWO
+        chosen = quick[0] if quick else ("ifca",)
         for method in methods:
             rest = {key: value for key, value in over.items() if key != "method"}
             specs[f"{feature}/{method}"] = _run(method, quick=method in chosen, **rest, **over.get("method", {}))
