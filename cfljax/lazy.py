@@ -1,5 +1,5 @@
-"""JAX, and what comes with it, for the modules of this package: `from cfljax.lazy import jax, jnp`. Commands import them when they
-are first used, since importing JAX takes longer than all else that `--help` and `--dry-run` do."""
+"""JAX, and what comes with it, for the modules of this package: `from cfljax.lazy import jax, jnp`. Commands import them at first
+use, since importing JAX takes longer than all else that `--help` and `--dry-run` do."""
 
 from __future__ import annotations
 

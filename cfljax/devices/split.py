@@ -4,6 +4,7 @@ them. What lies between two calls is a segment of the function, and a program of
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
 from typing import NamedTuple
@@ -20,6 +21,7 @@ Atoms = Iterable["core.Var | core.Literal"]
 class Segment(NamedTuple):
     """Equations of a jaxpr that are one program."""
 
+    f: Callable[..., list[Tree]]
     jaxpr: core.ClosedJaxpr
     reads: list[core.Var | core.Literal]
     writes: list[core.Var]
@@ -46,7 +48,7 @@ class SplitFunction:
         last_read |= dict.fromkeys(_variables(self.jaxpr.jaxpr.outvars), len(self.segments))
         for at, segment in enumerate(self.segments):
             free = [v for v in self.jaxpr.jaxpr.invars[:lost] if last_read.get(v) == at and not segment.shared]
-            f = jax.jit(_named(segment.jaxpr, segment.shared or f"{self.name}_{at}"), donate_argnums=_donated(segment, free))
+            f = jax.jit(_named(segment.f, segment.shared or f"{self.name}_{at}"), donate_argnums=_donated(segment, free))
             forms = tuple(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in segment.jaxpr.in_avals)
             self.programs.append(compile_later(f, forms, segment.jaxpr if segment.shared else None, quick))
 
@@ -111,7 +113,8 @@ def _segments(closed: core.ClosedJaxpr) -> list[Segment]:
             found.append(_segment(whole, between[at], constants, wanted))
             wanted = wanted - {*found[-1].writes} | {*_variables(found[-1].reads)}
         for eqn in calls[at]:
-            found.append(Segment(eqn.params["jaxpr"], [*eqn.invars], [*eqn.outvars], eqn.params["name"]))
+            call = functools.partial(eqn.primitive.bind, **eqn.params)
+            found.append(Segment(call, eqn.params["jaxpr"], [*eqn.invars], [*eqn.outvars], eqn.params["name"]))
             wanted |= {*_variables(eqn.invars)}
     return found[::-1]
 
@@ -127,7 +130,8 @@ def _segment(whole: core.Jaxpr, eqns: list[core.JaxprEqn], constants: dict[core.
     )
     about = whole.debug_info._replace(arg_names=("",) * len(reads), result_paths=("",) * len(writes))
     jaxpr = core.Jaxpr(held, reads, writes, eqns, debug_info=about)
-    return Segment(core.ClosedJaxpr(jaxpr, [constants[v] for v in held]), [*reads], writes)
+    closed = core.ClosedJaxpr(jaxpr, [constants[v] for v in held])
+    return Segment(core.jaxpr_as_fun(closed), closed, [*reads], writes)
 
 
 def _is_shared(eqn: core.JaxprEqn) -> bool:
@@ -158,9 +162,9 @@ def _value(values: dict[core.Var, Tree], each: Tree) -> Tree:
     return values[each] if isinstance(each, core.Var) else each
 
 
-def _named(jaxpr: core.ClosedJaxpr, name: str) -> Callable[..., Tree]:
-    def f(*arrays: jax.Array) -> Tree:
-        return core.jaxpr_as_fun(jaxpr)(*arrays)
+def _named(function: Callable[..., list[Tree]], name: str) -> Callable[..., list[Tree]]:
+    def f(*arrays: jax.Array) -> list[Tree]:
+        return function(*arrays)
 
     f.__name__ = name
     return f

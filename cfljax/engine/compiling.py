@@ -47,8 +47,8 @@ def is_split(parts: Assembled) -> bool:
 def explain_form(parts: Assembled) -> str:
     """Return the form of the rounds, and the rule that chose it, in words."""
     if is_split(parts):
-        return "each stage of a round is a program, which methods share: a short run on one device (train.plan.quick)"
-    why = "it has several devices" if parts.mesh is not None else "it trains for longer than compiling takes"
+        return "each stage of a round is a program, which methods share: a short run (train.plan.quick) on one device"
+    why = "it has several devices" if parts.mesh is not None else "it is no short run (train.plan.quick)"
     if not parts.settings.sequential or not parts.plan.sequential:
         why = "clients or runs train side by side"
     return f"the rounds between two evaluations are one program: {why}"

@@ -45,10 +45,10 @@ def test_a_sweep_prints_its_table_and_says_where_results_are(spec, tmp_path):
 
 
 def test_explain_says_the_form_of_the_rounds_and_trains_nothing(spec, tmp_path):
-    explain = ["sweep", spec, "--explain", "--out", tmp_path / "no"]
+    explain = ["sweep", spec, "--explain", "--out", tmp_path / "no", "--set", "seeds=[0,1]"]
     (_, short, _), (_, long, _) = in_turn(explain, [*explain, "--set", "train.plan={quick=false}"])
     assert all(word in short for word in ("fedavg", "predicted", "each stage of a round is a program")) and "short run" in short
-    assert "the rounds between two evaluations are one program" in long and not (tmp_path / "no").exists()
+    assert "the rounds between two evaluations are one program: it is no short run" in long and not (tmp_path / "no").exists()
 
 
 MISTAKES = [
@@ -103,7 +103,7 @@ def test_letters_of_any_alphabet_whatever_the_locale(tmp_path):
     assert record["label"] == "größer 中"
     bad = sweep(tmp_path / "spec.toml", "--set", b"name=gr\xf6\xdfe".decode("utf-8", "surrogateescape"), env=plain)
     assert bad.returncode == 2 and bad.stderr.count("\n") == 1 and "is not valid UTF-8" in bad.stderr
-    shown = subprocess.run([sys.executable, "-m", "cfljax.cli", "--help"], capture_output=True, env=plain)
+    shown = subprocess.run([sys.executable, "-m", "cfljax.sweep", "--help"], capture_output=True, env=plain)
     assert shown.returncode == 0 and shown.stderr == b""
 
 
