@@ -160,32 +160,11 @@ FEATURES = {
 }
 """Feature -> (the methods that it is played with, what it lays over the tables of a run, those methods that CI plays)."""
 
-RARE = frozenset(
-    [
-        "stop",
-        "test_clients",
-        "server_yogi",
-        "false_noise",
-        "label_flip",
-        "trimmed_mean",
-        "krum",
-        "nova_of_momentum",
-        "deadline",
-        "epochs",
-        "adam",
-        "begun",
-        "frozen_body",
-        "eigengap",
-        "other_seeds",
-        "lanes",
-        "everybody",
-        "sgd",
-        "int8",
-        "drift_of_labels",
-        "not_quick",
-        "late_on_the_clock",
-    ]
-)
+RARE = {
+    "stop", "test_clients", "server_yogi", "false_noise", "label_flip", "trimmed_mean", "krum", "nova_of_momentum",
+    "deadline", "epochs", "adam", "begun", "frozen_body", "eigengap", "other_seeds", "lanes", "everybody", "sgd",
+    "int8", "drift_of_labels", "not_quick", "late_on_the_clock",
+}  # fmt: skip
 """Features that CI does not play."""
 
 READINGS = """
