@@ -126,7 +126,7 @@ CROWDED = 6_000
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
     """Compiled programs are dropped between groups, once they are many. Every one maps some twenty pieces of memory, a process
-    may map 65,530 (vm.max_map_count), and XLA ends the process without a word when it gets no more. A process stays below 2 GB, too."""
+    may map 65,530 (vm.max_map_count), and XLA ends the process without a word when it gets no more. Memory is bounded, too."""
     if nextitem is not None and group_of(nextitem.nodeid) != group_of(item.nodeid) and _pieces_of_memory() > CROWDED:
         compiled.forget()
         jax.clear_caches()

@@ -100,7 +100,7 @@ class Sattler(FedAvg):
         return compared_size(d, self.similarity) + clients
 
     def first_memory(self, models: Array, federation: Federation) -> Looked:
-        """Nobody has been looked at."""
+        """Before the first round."""
         k, c = models.shape[0], federation.clients
         nobody = jnp.full(k, -1, jnp.int32)
         return Looked(jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, nobody.at[0].set(0))

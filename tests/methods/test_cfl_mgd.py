@@ -30,7 +30,7 @@ def test_agrees_with_a_plain_loop_over_clients(case):
         net, clients = plain.Net(6, 4), plain.Clients(federation())
         wanted = cfl_mgd(net, clients, states[0].models, seed, 4, 5, 0.1, beta, WORK, **options)
         close(states, method, [w[:2] for w in wanted])
-        np.testing.assert_allclose(states[-1].velocity, wanted[-1][2], atol=1e-5 * max(1, np.abs(wanted[-1][2]).max()))
+        np.testing.assert_allclose(states[-1].memory, wanted[-1][2], atol=1e-5 * max(1, np.abs(wanted[-1][2]).max()))
         assert np.abs(wanted[-1][2]).max() > 0.01
 
 
@@ -68,7 +68,7 @@ def test_of_option_one_a_single_vector_arrives(way):
     for before, after in zip(states, states[1:], strict=False):
         step = after.models - before.models
         there = np.abs(step).max(axis=1) > 0
-        np.testing.assert_allclose(step[there], -0.1 * after.velocity[there], rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(step[there], -0.1 * after.memory[there], rtol=1e-3, atol=1e-6)
         moved += there.sum()
     assert moved >= len(states) - 1
 
@@ -79,7 +79,7 @@ def test_a_cluster_without_participants_keeps_its_model_and_buffer():
     for before, after in zip(states[1:-1], states[2:], strict=True):
         for k in range(3):
             if np.array_equal(before.models[k], after.models[k]):
-                assert np.array_equal(before.velocity[k], after.velocity[k])
+                assert np.array_equal(before.memory[k], after.memory[k])
                 empty += 1
     assert empty
 
@@ -89,7 +89,7 @@ def test_a_broken_client_breaks_no_buffer():
     for aggregate in ("model", "gradient"):
         states, infos, _ = play.rounds("cfl_mgd", broken, work=WORK, clusters=3, **DEFAULTS | {"aggregate": aggregate})
         assert sum(int(info.nonfinite) for info in infos) > 0
-        assert np.isfinite(states[-1].models).all() and np.isfinite(states[-1].velocity).all()
+        assert np.isfinite(states[-1].models).all() and np.isfinite(states[-1].memory).all()
 
 
 def test_it_runs_in_the_engine():
@@ -101,9 +101,9 @@ def test_it_runs_in_the_engine():
 def test_another_momentum_or_optimiser_is_refused():
     config = METHODS.check("cfl_mgd", {}, "method.cfl_mgd")
     for train in (
-        SimpleNamespace(divided_by="", momentum=0.9, optimizer="sgd"),
-        SimpleNamespace(divided_by="", momentum=0.0, optimizer="adam", optimizer_pair=("adam", {})),
+        SimpleNamespace(momentum=0.9, optimizer_pair=("sgd", {})),
+        SimpleNamespace(momentum=0.0, optimizer_pair=("adam", {})),
     ):
         with pytest.raises(SpecError, match="method.mine"):
             config.check_run("method.mine", train, None, None)
-    config.check_run("method.mine", SimpleNamespace(divided_by="", momentum=0.0, optimizer="sgd"), None, None)
+    config.check_run("method.mine", SimpleNamespace(momentum=0.0, optimizer_pair=("sgd", {})), None, None)

@@ -205,7 +205,7 @@ def clustering_updates(w, federation_):
 def test_fl_hc_clusters_updates_as_scipy_does(metric, linkage, unit, threshold):
     updates = clustering_updates(toy.start(SEED), federation()).astype(np.float32)
     config = METHODS.check("fl_hc", {"metric": metric, "linkage": linkage, "unit": unit}, "method")
-    labels = fl_hc_module.cluster(updates, host.distance_matrix(updates, fl_hc_module.METRICS[metric]), config, threshold)
+    labels = config.cluster(updates, host.distance_matrix(updates, fl_hc_module.METRICS[metric]), threshold)
     assert np.array_equal(labels, reference.fl_hc_labels(updates, metric, linkage, threshold, unit == "median"))
     assert 1 < len(set(labels)) < CLIENTS
 
@@ -213,14 +213,14 @@ def test_fl_hc_clusters_updates_as_scipy_does(metric, linkage, unit, threshold):
 def test_equal_updates_are_one_cluster():
     config = METHODS.check("fl_hc", {}, "method")
     for n in (1, 5):
-        assert not fl_hc_module.cluster(np.ones((n, 3)), np.zeros((n, n)), config, 0.9).any()
+        assert not config.cluster(np.ones((n, 3)), np.zeros((n, n)), 0.9).any()
 
 
 def test_the_threshold_of_fl_hc_is_in_median_distances():
     """Of 0, 1 and 10 it is 9, and the largest is 10; their mean is 6.7."""
     config, points = METHODS.check("fl_hc", {}, "method"), np.array([[0.0], [1.0], [10.0]])
     for threshold, clusters in ((1.0, 2), (1.2, 1)):
-        labels = fl_hc_module.cluster(points, host.distance_matrix(points, "l1"), config, threshold)
+        labels = config.cluster(points, host.distance_matrix(points, "l1"), threshold)
         assert labels.max() + 1 == clusters
 
 

@@ -9,6 +9,8 @@ from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.methods import joint as module
+from cfljax.round.ask import Ask
+from cfljax.round.state import State
 from cfljax.types import Cohort
 from tests import play, toy
 from tests.methods.test_ifca import close, federation
@@ -85,8 +87,9 @@ def test_the_last_move_is_sent_where_devices_may_have_missed_it():
 def test_devices_that_dropped_out_or_come_late_have_missed_the_last_move(number, round, dropout, missed):
     late = dataclasses.replace(federation(), arrive=jnp.array([0, 2, 0, 0, 0, 0, 0, 0]))
     cohort = Cohort(jnp.arange(number), jnp.arange(number) != 2, jnp.ones(number), jnp.int32(round))
-    found = module.missed(late, cohort, {"dropout": 0.1} if dropout else {})
-    assert found[:3].tolist() == [bool(each) for each in missed]
+    ask = Ask(None, None, late, cohort, {"dropout": 0.1} if dropout else {})
+    ask.broadcast(3)
+    assert ask.more[:3].tolist() == [3 * each for each in missed]
 
 
 def test_a_device_without_a_cluster_is_scored_by_the_same_rule(monkeypatch):
@@ -94,7 +97,8 @@ def test_a_device_without_a_cluster_is_scored_by_the_same_rule(monkeypatch):
     options = {"clusters": 3, "batch": 8, "similarity": "literal", "lam": 1.0}
     (out,) = play.batch("joint", federation(), 2, 3, **options)
     _, model, method, *_ = play.prepared("joint", **options)
-    state = module.State(jnp.asarray(out.models), jnp.asarray(np.eye(3, model.size), jnp.float32), jnp.asarray(out.labels[-1]))
+    last = jnp.asarray(np.eye(3, model.size), jnp.float32)
+    state = State(jnp.asarray(out.models), jnp.asarray(out.labels[-1]), memory=last)
     chosen = np.asarray(method.score(state, federation(), {"lr": jnp.float32(0.1), "lam": jnp.float32(1.0)}))
     net, clients, key = plain.Net(6, 4), plain.Clients(federation()), keys.fold(keys.root(0), "score")
     for c in range(8):

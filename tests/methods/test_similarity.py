@@ -10,7 +10,7 @@ from cfljax.errors import SpecError
 from cfljax.kernels.sketch import SIZE
 from cfljax.methods import METHODS, ccs_rfedavg
 from cfljax.registry.options import traced
-from cfljax.round import pretrain
+from cfljax.round import before
 from tests import play, toy
 from tests.often import rarely
 
@@ -41,13 +41,13 @@ def prepared(name, federation, **options):
     ],
 )
 def test_the_same_clusters_and_the_same_models_to_start_from(name, options, federation, monkeypatch):
-    exact, widths, original = prepared(name, federation, **options), [], pretrain.shortened
-    monkeypatch.setattr(pretrain, "shortened", lambda *a: widths.append((b := original(*a)).shape[1]) or b)
+    exact, widths, original = prepared(name, federation, **options), [], before.shortened
+    monkeypatch.setattr(before, "shortened", lambda *a: widths.append((b := original(*a)).shape[1]) or b)
     short = prepared(name, federation, similarity="sketch", **options)
     assert set(widths) == {SIZE}
     np.testing.assert_array_equal(short["labels"], exact["labels"])
     np.testing.assert_array_equal(short["guess"], exact["guess"])
-    a, b = (found["compass"][1] if name == "fedgroup" else found["models"] for found in (short, exact))
+    a, b = (found["memory"].directions if name == "fedgroup" else found["models"] for found in (short, exact))
     np.testing.assert_allclose(a, b, atol=1e-6)
 
 
@@ -65,11 +65,11 @@ def error_of(matrix, other):
 def test_sattler_splits_by_sketches_as_by_updates_and_the_error_is_that_of_sketches(federation):
     exact, short = (played("cfl_sattler", federation, **SPLIT, similarity=how) for how in ("exact", "sketch"))
     for a, b in zip(exact.states, short.states, strict=True):
-        np.testing.assert_array_equal(a.found.labels, b.found.labels)
-        np.testing.assert_allclose(a.norms, b.norms, rtol=1e-5)
-    assert exact.states[-1].found.active.sum() > 2
+        np.testing.assert_array_equal(a.labels, b.labels)
+        np.testing.assert_allclose(a.memory.norms, b.memory.norms, rtol=1e-5)
+    assert exact.states[-1].active.sum() > 2
     np.testing.assert_allclose(exact.models(), short.models(), atol=1e-5)
-    assert 0 < error_of(exact.states[1].similarity, short.states[1].similarity) < 1 / np.sqrt(SIZE)
+    assert 0 < error_of(exact.states[1].memory.similarity, short.states[1].memory.similarity) < 1 / np.sqrt(SIZE)
 
 
 @pytest.mark.parametrize("local", [rarely("gradient"), "update"])

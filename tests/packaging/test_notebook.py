@@ -48,7 +48,11 @@ def test_the_text_of_a_function_and_its_options_are_its_identity():
     cell("# a comment\n" + CELL + "\nunrelated = 3\n")
     assert id_now() == first
     seen = {first}
-    edits = [("return fedavg", "return  fedavg"), ("option(1.0)", "option(2.0)"), ('"mine", Options', '"mine", Options, version=2')]
+    edits = [
+        ("return method_of", "return  method_of"),
+        ("option(1.0)", "option(2.0)"),
+        ('"mine", Options', '"mine", Options, version=2'),
+    ]
     for old, new in edits:
         cell(CELL.replace(old, new))
         assert id_now() not in seen, new

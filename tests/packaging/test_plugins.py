@@ -82,7 +82,7 @@ def test_a_resolved_run_brings_its_plugin(plugin):
         ("import sys\nsys.exit(0)", "line 2: SystemExit: 0"),
         (METHOD.replace('"mine"', '"fedavg"'), 'method "fedavg" exists already'),
         (METHOD.replace('"mine"', '"m i"'), "a name begins with a letter"),
-        (METHOD.replace("Config)", "Config())"), "the class itself"),
+        (METHOD.replace("FedAvg)", "FedAvg())"), "the class itself"),
     ],
 )
 def test_a_plugin_that_is_wrong_says_so_in_one_line(plugin, text, words):
