@@ -4,9 +4,11 @@ evaluations are one program with a loop on the device."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -19,10 +21,11 @@ from cfljax.engine.evaluation import Scored, as_evaluated, make_evaluation, seen
 from cfljax.engine.groups import Group, for_each_run, forms, of_one
 from cfljax.engine.program import Program, Report, make_program, over_runs
 from cfljax.engine.settings import Assembled, Carry, View
-from cfljax.lazy import core, jax
+from cfljax.lazy import jax
 from cfljax.types import Federation, Tree
 
 Compiling = SplitFunction | Future["jax.stages.Compiled"]
+Picked = list[int]
 
 
 class Programs(NamedTuple):
@@ -61,7 +64,8 @@ def compile_programs(parts: Assembled, group: Group, federation: Federation) -> 
     if parts.program_key is not None:
         static = (parts.program_key, parts.model_key, parts.plan, parts.settings.of_programs, chooses(parts), parts.mesh)
         key = ("programs", static, shapes((tuple(group), federation)))
-    programs = remembered(key, lambda: _compile(parts, group, federation))
+    with _no_collection():
+        programs = remembered(key, lambda: _compile(parts, group, federation))
     return programs, time.perf_counter() - begin
 
 
@@ -70,6 +74,18 @@ def start_form(program: Program, parts: Assembled, group: Group) -> Carry:
     with jax.default_matmul_precision(parts.settings.precision):
         form: Carry = jax.eval_shape(program.start, *of_one(tuple(group)), parts.federation)
     return form
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Collect no garbage in this context: tracing leaves little, and looking for it takes a tenth of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def chooses(parts: Assembled) -> bool:
@@ -101,19 +117,31 @@ def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs
     else:
         bounds = forms(np.zeros(2, np.int32), mesh, False)
         rounds = compile_form(over_all(program.rounds, 3, (0,)), (carry, keys, hyper, data, bounds), quick)
-    pick, seen = _seen(parts, program, form.state, of_one(hyper))
+    picked: list[Picked] = []
+
+    def view(*args: Tree) -> View:
+        seen = program.view(*args)
+        picked.append(_picked(seen, args[:2]))
+        return seen
+
+    viewing = over_all(view, 2)
+    seen: View = of_one(viewing.trace(carry.state, hyper, data, at).out_info)
     name = None if parts.model_key is None else ("evaluate", parts.model_key, seen_of(settings), picks, mesh)
     evaluate = jax.jit(everywhere(make_evaluation(parts.model, settings, picks), mesh, 2))
     evaluation = compile_later(evaluate, (of_runs(seen._replace(shares=None)), numbers, scored_on, at), name, quick)
     started = compile_form(start, (keys, hyper, setup, data), parts.plan.on_cpu)
-    view = pick or compile_form(over_all(program.view, 2), (carry.state, hyper, data, at), quick, own=_is_kept(seen)).result()
+    kept = seen.mixture is not None or seen.shares is not None  # fetched when later rounds have overwritten the state
+    if kept or -1 in picked[-1]:
+        viewed = compile_form(viewing, (carry.state, hyper, data, at), quick, own=kept).result()
+    else:
+        viewed = functools.partial(_pick, jax.tree.structure(seen), picked[-1])
     of_rounds: Callable[..., tuple[Carry, Report]] = rounds.result()
     if isinstance(rounds, SplitFunction):
         _check_types(carry, rounds.form[0])
         of_rounds, report = functools.partial(_one_after_another, of_rounds), rounds.form[1]
     else:
         report = rounds.result().out_info[1]
-    return Programs(started.result(), of_rounds, view, evaluation.result(), report, seen.models.shape[0])
+    return Programs(started.result(), of_rounds, viewed, evaluation.result(), report, seen.models.shape[0])
 
 
 def _one_after_another(
@@ -135,32 +163,15 @@ def _check_types(before: Tree, after: Tree) -> None:
         raise TypeError(f"a round must not change the shapes and types of a state: {'; '.join(changed)}")
 
 
-def _seen(parts: Assembled, program: Program, state: Tree, hyper: Tree) -> tuple[Callable[..., View] | None, View]:
-    """Return (a function that does what the view of a run does; None: it must be compiled), and the shapes of the view. A view
-    that only picks arrays is not compiled, and no model is copied for it."""
-    with jax.default_matmul_precision(parts.settings.precision):
-        view = program.view.trace(state, hyper, parts.federation, np.int32(0))
-    seen: View = view.out_info
-    return None if _is_kept(seen) else _pick(view, len(jax.tree.leaves((state, hyper)))), seen
+def _picked(seen: View, own: Tree) -> Picked:
+    """Return which of the arrays that each run has for itself (`own`) each array of a view is; −1: it is computed, or all runs
+    share it."""
+    position = {id(each): at for at, each in enumerate(jax.tree.leaves(own))}
+    return [position.get(id(each), -1) for each in jax.tree.leaves(seen)]
 
 
-def _is_kept(seen: View) -> bool:
-    """Whether arrays of a view are fetched when later rounds have overwritten the state."""
-    return seen.mixture is not None or seen.shares is not None
-
-
-def _pick(view: jax.stages.Traced, own: int) -> Callable[..., View] | None:
-    """Return a traced view as a function that picks some of its arguments, which each run has for itself (the first `own`); None if
-    the view computes, or gives what all runs share."""
-    inner, structure = view.jaxpr.jaxpr, jax.tree.structure(view.out_info)
-    inputs = {variable: at for at, variable in enumerate(inner.invars[:own])}
-    if inner.eqns or any(not isinstance(v, core.Var) or v not in inputs for v in inner.outvars):
-        return None
-    positions = [inputs[v] for v in inner.outvars]  # type: ignore[index]
-
-    def pick(*args: Tree) -> View:
-        leaves = jax.tree.leaves(args)
-        seen: View = jax.tree.unflatten(structure, [leaves[at] for at in positions])
-        return seen
-
-    return pick
+def _pick(structure: jax.tree_util.PyTreeDef, positions: list[int], *args: Tree) -> View:
+    """Do what a view does that only picks arrays: nothing is compiled, and no model is copied."""
+    leaves = jax.tree.leaves(args)
+    seen: View = jax.tree.unflatten(structure, [leaves[at] for at in positions])
+    return seen

@@ -7,7 +7,6 @@ Each is compiled once, whatever the number of rounds: where a loop of rounds beg
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -35,7 +34,7 @@ class Program(NamedTuple):
     """start(key, hyper, setup, federation): what the run carries before the first round."""
     rounds: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Report]]
     """rounds(carry, key, hyper, federation, bounds) -> (carry, report). bounds i32[2]: the rounds done before and after."""
-    view: jax.stages.Wrapped
+    view: Callable[[Tree, Hyper, Federation, Array], View]
     """view(state, hyper, federation, round): what an evaluation after this number of rounds sees."""
 
 
@@ -80,7 +79,6 @@ def make_program(method: Method, settings: Settings) -> Program:
         with jax.named_scope("rounds"):  # its name in profiles
             return jax.lax.fori_loop(bounds[0], bounds[1], body, (carry, nothing))
 
-    @functools.partial(jax.jit, inline=True)
     def view(state: Tree, hyper: Hyper, federation: Federation, t: Array) -> View:
         state, federation = in_round(method, state, federation, t)
 

@@ -313,11 +313,8 @@ def test_an_evaluation_costs_the_least_of_a_few_looks_and_a_dear_one_is_looked_a
 
 def test_an_evaluation_picks_only_what_each_run_has_for_itself():
     """Arrays of the federation are those of all runs, and have no axis of runs: a view that gives one is compiled."""
-    views = {
-        "own": lambda state, hyper, shared: state,
-        "shared": lambda state, hyper, shared: shared,
-        "more": lambda s, h, d: s + 1,
-    }
-    found = {name: compiling._pick(jax.jit(view).trace(jnp.zeros(3), {}, jnp.ones(3)), 1) for name, view in views.items()}
-    assert found["shared"] is None and found["more"] is None
-    assert found["own"](jnp.full((2, 3), 7.0), {}, jnp.ones(3)).tolist() == [[7.0] * 3] * 2
+    own, hyper, shared = jnp.zeros(3), {"lr": jnp.ones(())}, jnp.ones(3)
+    assert compiling._picked((own, hyper["lr"], own), (own, hyper)) == [0, 1, 0]
+    assert compiling._picked((own, shared, own + 1), (own, hyper)) == [0, -1, -1]
+    structure = jax.tree.structure((0, 0))
+    assert compiling._pick(structure, [1, 0], {"a": 1, "b": 2}, shared) == (2, 1)
