@@ -33,7 +33,6 @@ from cfljax.registry import Registry, adopt
 from cfljax.registry.entries import Make, Origin, loading
 from cfljax.registry.options import NoOptions, show
 from cfljax.registry.sources import beside, hash_of, package, program
-from cfljax.round.entry import entry
 
 if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
@@ -64,6 +63,8 @@ def register_method(name: str, options: type = NoOptions, *, version: object = N
     its runs' ids beside the source."""
 
     def add(made: Any) -> Any:
+        from cfljax.round.entry import entry
+
         of_class = isinstance(made, type)
         METHODS.add(name, entry(name, made).make if of_class else made, made if of_class else options, version)
         return made

@@ -157,6 +157,10 @@ class Clustered(MethodConfig):
         """Arrays that are kept with the results."""
         return state.extras
 
+    def per_client(self, clients: int, d: int) -> int:
+        """Its model when it is scored, where that is made then."""
+        return d if type(self).adapt is not Clustered.adapt else 0
+
     @property
     def newcomers_train(self) -> bool:
         """Whether a client that comes late has trained for its `guess`, which is billed when it joins."""

@@ -37,7 +37,7 @@ def test_rates_share_a_program_and_arguments_do_not():
     assert Train(server=ADAM) == Train(server=dict(reversed(ADAM.items())))
 
 
-@pytest.mark.parametrize("name", ["local", "ocfl", "cfl_sattler", "fl_hc", "fedbcd", "fedamp", "pfedgraph"])
+@pytest.mark.parametrize("name", ["local", "cfl_sattler", "fl_hc", "fedbcd", "fedamp", "pfedgraph"])
 def test_methods_without_lasting_clusters_refuse_a_server(name):
     with pytest.raises(SpecError, match=f"train.server: method.{name} ") as caught:
         runs(name, server=ADAM)

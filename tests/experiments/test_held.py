@@ -40,6 +40,8 @@ def test_what_is_held_for_each_client_is_what_the_state_has(name):
     declared, there = of_run(name)
     if any(kind == "client" for _, kind in METHODS.entry(name).options.parts):
         assert there < CLIENTS * MODEL and declared == CLIENTS * MODEL
+    elif name == "fesem":  # which keeps a part of each model
+        assert there < declared == CLIENTS * MODEL
     else:
         assert declared == pytest.approx(there, rel=0.03)
 
