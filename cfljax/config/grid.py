@@ -24,7 +24,6 @@ from cfljax.config.train import Train
 from cfljax.config.transit import check_method
 from cfljax.config.values import MAX_RUNS, Field, axis, fields_of
 from cfljax.errors import SpecError, suggest
-from cfljax.federation.drift import last_change
 from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, check_value, show
 
@@ -216,7 +215,12 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
 
 
 def _check_drift(drift: DriftOptions, train: Train) -> None:
-    last = drift.at[-1] if drift.file is None else last_change(Path(drift.file).expanduser())
+    if drift.file is None:
+        last = drift.at[-1]
+    else:
+        from cfljax.federation.drift import last_change
+
+        last = last_change(Path(drift.file).expanduser())
     if last >= train.rounds:
         given = f"at = {show(drift.at)}" if drift.file is None else f'file = "{drift.file}"'
         why = f"train.rounds = {train.rounds} ends a run before the last change, in round {last}"
