@@ -120,13 +120,13 @@ def pytest_xdist_auto_num_workers(config):
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-CROWDED = 6_000
+CROWDED = 15_000
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
     """Compiled programs are dropped between groups, once they are many. Every one maps some twenty pieces of memory, a process
-    may map 65,530 (vm.max_map_count), and XLA ends the process without a word when it gets no more. Memory is bounded, too."""
+    may map 65,530 (vm.max_map_count), and XLA ends the process without a word when it gets no more."""
     if nextitem is not None and group_of(nextitem.nodeid) != group_of(item.nodeid) and _pieces_of_memory() > CROWDED:
         compiled.forget()
         jax.clear_caches()
