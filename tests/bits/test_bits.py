@@ -135,3 +135,18 @@ def test_a_worker_plays_a_spec_and_says_what_it_refuses(tmp_path):
     good, bad = (sides.read(tmp_path / f"{name}.npz") for name in jobs)
     assert {"models", "labels", "client_accuracy", "history/bytes_up", "summary/accuracy_last", "status"} <= good.keys()
     assert bad.keys() == {"refused"} and "hiden" in str(bad["refused"])
+
+
+def test_a_package_that_lacks_another_plays_nothing(tmp_path):
+    made = {
+        "__init__": "CfljaxError = RuntimeError\nregister_data = lambda _: lambda made: made\n"
+        "def run(**options):\n    import no_such_package\n",
+        "config": "class plugins: ...\n",
+        "federation": 'PARTITIONS = ["overlap"]\n',
+    }
+    (tmp_path / "cfljax").mkdir()
+    for name, text in made.items():
+        (tmp_path / "cfljax" / f"{name}.py").write_text(text)
+    job = all_specs()["plain/fedavg"] | {"file": str(tmp_path / "made.npz")}
+    assert "no_such_package" in sides.play(tmp_path, {"it": job}, tmp_path, "test")["it"]
+    assert not (tmp_path / "made.npz").exists()

@@ -71,6 +71,8 @@ def play(job):
             return play_run(job["run"], Path(folder)) if "run" in job else play_sweep(job, Path(folder))
     except cfljax.CfljaxError as error:
         return {"refused": np.asarray(" ".join(str(error).split()))}
+    except ImportError:  # of a package that is not installed: no answer, so that nothing is recorded
+        raise
     except Exception as error:
         traceback.print_exc()
         return {"failed": np.asarray(" ".join(f"{type(error).__name__}: {error}".split())[:500])}
