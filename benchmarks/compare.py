@@ -42,15 +42,21 @@ def ask(what: str, given: dict[str, Any], folder: Path) -> Any:
     return json.loads(out.read_text())
 
 
+def plans(workload: str, given: argparse.Namespace) -> dict[str, str | None]:
+    """cfljax in the forms that are measured, each with its execution plan as JSON; None: its own choice."""
+    return {"cfljax": given.plan} | {name: json.dumps(plan) for name, plan in WORKLOADS[workload].also.items()}
+
+
 def start(name: str, workload: str, prepared: dict[str, Any], folder: Path, given: argparse.Namespace) -> System:
     """A system, loaded, compiled and waiting for its turn."""
     shared = folder / f"{workload}.npz"
-    if name == "cfljax":
+    if name in plans(workload, given):
         command = [sys.executable, str(HERE / "peers" / "cfljax_system.py"), "--workload", workload]
         command += ["--data", prepared["place"]] if prepared["place"] else []
-        command += ["--plan", given.plan] if given.plan else []
+        plan = plans(workload, given)[name]
+        command += ["--plan", plan] if plan else []
         # a cache of its own: nothing that was compiled, or measured on a busy machine, before
-        return System(name, command, shared, folder, {"CFLJAX_CACHE": str(folder / "cache")})
+        return System(name, command, shared, folder, {"CFLJAX_CACHE": str(folder / f"cache-{name}")})
     python = ensure(name, given.cache)
     return System(name, [str(python), str(HERE / "peers" / PEERS[name].program), *PEERS[name].flags], shared, folder)
 
@@ -62,7 +68,8 @@ def measure(workload: str, given: argparse.Namespace, folder: Path) -> list[dict
     say(f"{workload}: {WORKLOADS[workload].about}; data: {prepared['data']}")
     peak = ask("peaks", given.peaks, folder)
     done, why = {}, {}
-    together = [name for name in ["cfljax", *given.peers] if name == "cfljax" or not PEERS[name].alone]
+    ours = plans(workload, given)
+    together = [*ours, *(name for name in given.peers if not PEERS[name].alone)]
     for group in [together, *([name] for name in given.peers if PEERS[name].alone)]:
         systems = []
         for name in group:
@@ -80,7 +87,7 @@ def measure(workload: str, given: argparse.Namespace, folder: Path) -> list[dict
     counted = prepared["work"][WARM_UP * turn : (WARM_UP + given.rounds) * turn]
     about = {"data": prepared["data"], "turns": given.rounds, "rounds_per_turn": turn}
     rows = []
-    for name in ["cfljax", *given.peers]:
+    for name in [*ours, *given.peers]:
         if name in why:
             say(f"  {name}: not measured: {why[name]}")
             rows.append(row(workload, name, about | {"reason": why[name]}))
@@ -123,7 +130,7 @@ def say(text: str) -> None:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workloads", type=lambda text: text.split(","), default=["W1", "W2"], help="comma-separated; W1 to W5")
+    parser.add_argument("--workloads", type=lambda text: text.split(","), default=["W1", "W2"], help="comma-separated; W1 to W6")
     parser.add_argument("--peers", type=peers_of, default=["torch", "fedjax"], help=f"of {', '.join(PEERS)}; installed if need be")
     parser.add_argument("--rounds", type=int, default=12, help="turns that are timed (%(default)s)")
     parser.add_argument("--turn", type=int, help="rounds in a turn; default: 8 of W1 and W2, whose rounds are short, else 1")

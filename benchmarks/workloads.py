@@ -1,4 +1,4 @@
-"""The workloads W1 to W5 as specs, a toy one for tests, and how many floating-point operations a round of each needs."""
+"""The workloads W1 to W6 as specs, a toy one for tests, and how many floating-point operations a round of each needs."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ class Workload(NamedTuple):
     """How far the systems' accuracies may lie apart: they shuffle with generators of their own."""
     turn: int = 1
     """Rounds that a system trains in a row before the next has its turn."""
+    also: dict[str, dict[str, Any]] = {}
+    """Names of other execution plans that are measured beside cfljax's own choice."""
 
     def spec(self, rounds: int, data_folder: Path | None = None, plan: Any = None) -> dict[str, Any]:
         """A spec of one run that evaluates at the start and the end only."""
@@ -59,10 +61,19 @@ WORKLOADS = {
         {"name": "cifar10", "partition": "rotated", "groups": 2, "clients": 200, "samples_per_client": 500},
         {"name": "resnet20"}, {"name": "fedavg"}, {"participation": 20, "epochs": 1, "batch": 50, "lr": 0.05}, 0.05,
     ),
+    "W6": Workload(
+        "IFCA, rotated MNIST, MLP of 200 hidden units: 2,400 clients of 100, all in every round: 4 losses, 10 full-batch steps; "
+        "their updates are 1.5 GB, so cfljax trains them in blocks",
+        {"name": "mnist", "partition": "rotated", "groups": 4, "clients": 2400, "samples_per_client": 100},
+        {"name": "mlp", "hidden": [200]},
+        {"name": "ifca", "clusters": 4}, {"participation": 2400, "steps": 10, "batch": "full", "lr": 0.1}, 0.02,
+        also={"cfljax-at-once": {"stream": 0}},
+    ),
     "toy": Workload(
         "FedAvg, logistic regression on blobs: for the tests of the benchmark itself",
         {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "quantity", "clients": 8, "normalise": "none"},
         {"name": "mclr"}, {"name": "fedavg"}, {"participation": 4, "epochs": 2, "batch": 5, "lr": 0.1}, 0.05,
+        also={"cfljax-in-blocks": {"stream": 2}},
     ),
 }  # fmt: skip
 

@@ -120,9 +120,10 @@ def test_a_comparison_writes_rows_of_the_promised_keys(tmp_path, monkeypatch):
     file = tmp_path / "rows.json"
     assert compare.main(["--workloads", "toy", "--peers", "torch", "--rounds", "2", "--turn", "3", "--json", str(file)]) == 0
     rows = json.loads(file.read_text())
-    assert [r["system"] for r in rows] == ["cfljax", "torch", "floor"]
+    assert [r["system"] for r in rows] == ["cfljax", "cfljax-in-blocks", "torch", "floor"]
     assert all(tuple(r) == (*KEYS, "about") for r in rows)
-    own, peer, floor = rows
+    own, blocks, peer, floor = rows
+    assert blocks["about"]["plan"]["stream"] == 2 != own["about"]["plan"]["stream"] and blocks["accuracy"] == own["accuracy"]
     assert own["min_s"] <= own["median_s"] <= own["max_s"] and own["compile_s"] > 0 and own["peak_rss_mib"] > 0
     assert len(own["about"]["seconds"]) == 2 and own["about"]["rounds_per_turn"] == 3
     counted = floor["about"]["work"]
