@@ -67,13 +67,14 @@ class Transformer(nn.Module):
     """Each token sees those before it and itself, and the last is read; else each sees all, and their mean is read."""
     every: bool
     padding: int
-    """The token that nobody sees and that is no part of the mean; −1: there is none."""
+    """The token that fills up short sequences; −1: there is none. No loss asks for it, and where tokens see all others, none sees
+    it."""
 
     @nn.compact
     def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
         """f32[B, T] tokens or f32[B, T, inputs] -> f32[B, outputs], or as `with_every`."""
         length = x.shape[1]
-        there = x != self.padding if self.vocabulary and self.padding >= 0 else None
+        there = x != self.padding if self.vocabulary and self.padding >= 0 and not self.causal else None
         seen = jnp.tril(jnp.ones((length, length), bool)) if self.causal else None
         if there is not None:
             seen = there[:, None, None, :]
@@ -88,7 +89,7 @@ class Transformer(nn.Module):
             x = Block(self.heads, self.hidden, self.dropout, name=f"block_{number}")(x, seen, deterministic)
         norm, head = nn.LayerNorm(1e-5, name="last_norm"), nn.Dense(self.outputs, name="head")
         if self.causal:
-            return read(x, ids, lambda of: head(norm(of)), self.every and not deterministic)
+            return read(x, ids, lambda of: head(norm(of)), self.every and not deterministic, self.padding)
         x = norm(x)
         if there is None:
             return head(jnp.mean(x, 1))
@@ -107,6 +108,8 @@ class Characters(nn.Module):
     outputs: int
     every: bool
     forget_bias: float
+    padding: int = -1
+    """As a transformer's."""
 
     @nn.compact
     def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
@@ -116,14 +119,18 @@ class Characters(nn.Module):
         for number in range(self.depth):
             x = LSTM(self.width, self.forget_bias, name=f"lstm_{number}")(x)
             x = nn.Dropout(self.dropout, deterministic=deterministic)(x)
-        return read(x, ids, nn.Dense(self.outputs, name="head"), self.every and not deterministic)
+        return read(x, ids, nn.Dense(self.outputs, name="head"), self.every and not deterministic, self.padding)
 
 
-def read(x: jax.Array, ids: jax.Array, head: Callable[[jax.Array], jax.Array], every: bool) -> jax.Array:
-    """f32[B, outputs]: the logits of the token after the sequence, from its last step f32[B, T, width]. With `every`
-    f32[B, outputs + 1]: a last column has the summed loss of the tokens 1 … T − 1, each predicted from those before it."""
+def read(x: jax.Array, ids: jax.Array, head: Callable[[jax.Array], jax.Array], every: bool, padding: int) -> jax.Array:
+    """f32[B, outputs]: the logits of the token after the sequence, from its last step f32[B, T, width]. With `every` another
+    column has the summed loss of the tokens 1 … T − 1, each predicted from those before it; a token for padding is
+    left out, and a last column has the number of the others."""
     if not every:
         return head(x[:, -1])
     logits = head(x)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits[:, :-1], ids[:, 1:].astype(jnp.int32))
-    return jnp.concatenate([logits[:, -1], jnp.sum(losses, 1, keepdims=True)], -1)
+    if padding < 0:
+        return jnp.concatenate([logits[:, -1], jnp.sum(losses, 1, keepdims=True)], -1)
+    real = (ids[:, 1:] != padding).astype(losses.dtype)
+    return jnp.concatenate([logits[:, -1], jnp.sum(losses * real, 1, keepdims=True), jnp.sum(real, 1, keepdims=True)], -1)

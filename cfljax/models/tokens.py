@@ -17,6 +17,7 @@ from cfljax.registry.options import option
 from cfljax.types import Array, OfLogits
 
 TRAINS = "last: trains on the token after the sequence; every: on each of its tokens, too, from those before. Scored is the last"
+PADDING = "token that fills up short sequences; −1: none. No loss asks for it (predict = every){}"
 VOCABULARY = "number of tokens; 0: as many as labels, where these are the next tokens"
 
 
@@ -29,9 +30,15 @@ class CharactersOptions(ModelOptions):
     width: int = option(256, "width of the LSTM layers", low=1)
     layers: int = option(2, "number of LSTM layers", low=1, high=100)
     predict: str = option("last", TRAINS, choices=("last", "every"))
+    padding: int = option(-1, PADDING.format(""), low=-1)
     dropout: float = option(0.0, "share of an LSTM layer's outputs that are zero in a training step", low=0, high=0.95)
     forget_bias: float = option(1.0, "constant in the forget gate, as in TensorFlow's cell; 0: none")
     init: str = option("published", PUBLISHED, choices=WORDS)
+
+    def check(self, where: str) -> None:
+        """Padding is left out of the losses of every token."""
+        if self.predict == "last" and self.padding >= 0:
+            raise SpecError(f'{where}.padding = {self.padding}: is for predict = "every"; leave it out')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +54,7 @@ class TransformerOptions(ModelOptions):
     heads: int = option(4, "parts of the attention", low=1)
     hidden: int = option(0, "width of the dense layers; 0: four times the width", low=0)
     predict: str = option("last", TRAINS, choices=("last", "every"))
-    padding: int = option(-1, "task = class: the token that fills up short sequences, which nobody sees; −1: none", low=-1)
+    padding: int = option(-1, PADDING.format(", and no token sees it (task = class)"), low=-1)
     dropout: float = option(0.0, "share of numbers that are zero in a training step", low=0, high=0.95)
     init: str = option("published", PUBLISHED, choices=WORDS)
 
@@ -55,8 +62,8 @@ class TransformerOptions(ModelOptions):
         """Options of one task are not for the other."""
         if self.task == "class" and self.predict == "every":
             raise SpecError(f'{where}.predict = "every": is for task = "next"; leave out one')
-        if self.task == "next" and self.padding >= 0:
-            raise SpecError(f'{where}.padding = {self.padding}: is for task = "class"; leave out one')
+        if self.task == "next" and self.predict == "last" and self.padding >= 0:
+            raise SpecError(f'{where}.padding = {self.padding}: is for task = "class" and for predict = "every"; leave it out')
 
 
 def make_characters(options: CharactersOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
@@ -67,7 +74,7 @@ def make_characters(options: CharactersOptions, sample_shape: tuple[int, ...], c
 
     vocabulary, every = options.vocabulary or classes, _every(options.predict, options.vocabulary, classes)
     sizes = (vocabulary, options.embedding, options.width, options.layers)
-    network = Characters(*sizes, options.dropout, classes, every, options.forget_bias)
+    network = Characters(*sizes, options.dropout, classes, every, options.forget_bias, options.padding)
     word = "glorot" if options.init == "published" else options.init
     return Net(network, start=start(word), own=next_token(sample_shape[0], classes) if every else None)
 
@@ -110,13 +117,17 @@ def _every(predict: str, vocabulary: int, classes: int) -> bool:
 
 
 def next_token(length: int, classes: int) -> tuple[OfLogits, OfLogits]:
-    """(loss, correct) of networks that return the logits of the next token, and in training the summed loss of the `length` − 1
-    tokens of the sequence itself in a last column (`nets_tokens.read`): the loss is then the mean of all `length`."""
+    """(loss, correct) of networks that return the logits of the next token, and in training the summed loss of the tokens of the
+    sequence itself in another column (`nets_tokens.read`): the loss is then the mean of all `length`. Where sequences may be
+    filled up, a last column has the number of those tokens."""
 
     def loss(logits: Array, y: Array) -> Array:
         wanted = jax.nn.one_hot(y, classes, dtype=logits.dtype)
         last = optax.softmax_cross_entropy(logits[..., :classes], wanted)
-        return last if logits.shape[-1] == classes else (last + logits[..., classes]) / length
+        if logits.shape[-1] == classes:
+            return last
+        number = length if logits.shape[-1] == classes + 1 else 1 + logits[..., classes + 1]
+        return (last + logits[..., classes]) / number
 
     return loss, lambda logits, y: jnp.argmax(logits[..., :classes], axis=-1) == y
 

@@ -109,6 +109,33 @@ def test_training_on_every_token_has_the_mean_loss_of_all_prefixes(name):
     np.testing.assert_array_equal(right, also_right)
 
 
+@pytest.mark.parametrize("name", SMALL)
+def test_padding_is_no_token_to_predict(name):
+    """A short text that is filled up in front has the loss of its own tokens, each from all before it."""
+    build_with = lambda padding: build(name, SMALL[name] | {"predict": "every", "padding": padding}, (4,), 5)  # noqa: E731
+    rng, y = np.random.default_rng(0), np.array([1, 0], np.int32)
+    x = np.array([[0, 0, 3, 2], [4, 1, 2, 2]], np.float32)
+    params = rng.normal(size=build_with(0).size).astype(np.float32)
+
+    def losses(padding, y=y):
+        model = build_with(padding)
+        return np.asarray(jax.jit(lambda p: model.loss(model.forward(model.unravel(p), x, jax.random.key(0)), y))(params))
+
+    model = build(name, SMALL[name], (4,), 5)
+    scored = np.asarray(model.loss(model.forward(model.unravel(params), x), y))
+    whole, without = losses(-1), losses(0)
+    np.testing.assert_allclose(without[1], whole[1], rtol=1e-6)
+
+    def of_token(position):  # of the first text, from the tokens before it
+        cut = build(name, SMALL[name], (position,), 5)
+        p = model.unravel(params)
+        p = p if name == "char_lstm" else p | {"embed_positions": p["embed_positions"][:position]}
+        return float(cut.loss(cut.forward(p, x[:1, :position]), x[:1, position].astype(np.int32))[0])
+
+    np.testing.assert_allclose(without[0], (of_token(2) + of_token(3) + scored[0]) / 3, rtol=1e-4)
+    assert abs(without[0] - whole[0]) > 1e-3
+
+
 def test_a_classifier_does_not_see_what_fills_up_a_sequence():
     model = build("transformer", {"task": "class", "vocabulary": 9, "padding": 0, "width": 4, "heads": 2, "depth": 2}, (6,), 3)
     params = model.unravel(np.random.default_rng(0).normal(size=model.size).astype(np.float32))
