@@ -107,7 +107,7 @@ SOFT_CASES = {
     "defaults": {},
     "most participants": {"selected": 0.8, "tau": 3},
     "from the middle": {"start": "centres", "tau": 1, "lam": 0.1},
-    "most, from the middle": {"start": "centres", "selected": 0.8, "floor": 0.2},
+    "few, from the middle": {"start": "centres", "selected": 0.4, "floor": 0.2, "lam": 0.1},
 }
 
 
