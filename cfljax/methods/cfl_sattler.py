@@ -47,7 +47,7 @@ from cfljax.round.config import TrainOptions
 from cfljax.round.entry import entry
 from cfljax.round.similarity import compared_size, similarity
 from cfljax.round.state import Done, State
-from cfljax.types import Array, Federation
+from cfljax.types import Array
 
 PAPER = "Sattler et al. 2020"
 
@@ -99,11 +99,11 @@ class Sattler(FedAvg):
         """Its update, which is compared with those of all others."""
         return compared_size(d, self.similarity) + clients
 
-    def first_memory(self, models: Array, federation: Federation) -> Looked:
-        """Before the first round."""
-        k, c = models.shape[0], federation.clients
+    def first(self, ask: Ask, state: State) -> State:
+        """One cluster, and nothing to look at."""
+        k, c = state.clusters, state.labels.shape[0]
         nobody = jnp.full(k, -1, jnp.int32)
-        return Looked(jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, nobody.at[0].set(0))
+        return state._replace(memory=Looked(jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, nobody.at[0].set(0)))
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Looked:
         """The cosines of the updates, and their norms."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.round.ask import Ask
     from cfljax.round.before import Before
     from cfljax.round.state import Begun, Done, State
-    from cfljax.types import Federation, Model
+    from cfljax.types import Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,9 +125,13 @@ class Clustered(MethodConfig):
         """f32[K, d]: the models after a round, from the average models. `state`: before the round."""
         return models
 
-    def first_memory(self, models: Array, federation: Federation) -> Tree:
-        """What the method remembers before the first round, if `begin` does not make it."""
-        return jnp.zeros_like(models) if self.buffers else None
+    def first(self, ask: Ask, state: State) -> State:
+        """The state before the first round, if `begin` does not make it, from one without memory. `ask`: all clients that train."""
+        return state._replace(memory=jnp.zeros_like(state.models)) if self.buffers else state
+
+    def prepare(self, ask: Ask, state: State) -> State:
+        """The state that the participants of a round find, from that after the last round."""
+        return state
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Tree:
         """What the method remembers after a round, from the states before it and (models and labels) after it."""
