@@ -76,6 +76,7 @@ class FeSEM(CountedConfig, Clustered):
     """FeSEM: K-means of the clients' last weights, one step a round."""
 
     chooses, scores_on_server, compares = True, True, True
+    vectors_kept = 1  # W_i
 
     clusters: int | str = option(4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",))
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
@@ -91,10 +92,6 @@ class FeSEM(CountedConfig, Clustered):
             raise SpecError(f'{where}.fesem_init = "{self.fesem_init}": is for program = "fedgroup"; give that, too')
         if self.program == "fedgroup" and self.compare != "last":
             raise SpecError(f'{where}.compare = "{self.compare}": program = "fedgroup" compares whole models; leave out one')
-
-    def per_client(self, clients: int, d: int) -> int:
-        """W_i."""
-        return d
 
     def first(self, ask: Ask, state: State) -> State:
         """Random clusters of equal centres, from K-means of a random point for each client that trains. FedGroup's program: random

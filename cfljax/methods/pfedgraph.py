@@ -38,11 +38,9 @@ PAPER = "Ye et al. 2023"
 class PFedGraph(Peers):
     """pFedGraph: each client trains from its own mixture, by similarity and samples."""
 
-    lam: float = option(0.8, "weight of the shares of samples against similarity", above=0.0, traced=True)
+    vectors_kept = 2  # its model, and how far that has moved
 
-    def per_client(self, clients: int, d: int) -> int:
-        """Its model, and how far that has moved."""
-        return 2 * d
+    lam: float = option(0.8, "weight of the shares of samples against similarity", above=0.0, traced=True)
 
     def start(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> tuple[Array, None]:
         """Its mixture."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
 from cfljax.round.config import MethodConfig, TrainOptions
+from cfljax.round.similarity import compared_size
 from cfljax.types import Array, Hyper, LocalStep, Tree
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
@@ -53,6 +54,10 @@ class Clustered(MethodConfig):
     """Whether each cluster has a momentum buffer, `state.memory` f32[K, d], that its members begin with and that is averaged."""
     compares = False
     """Whether `remember` looks at the participants' updates (`done.moves`), or with an option `similarity` at sketches of them."""
+    compares_all = False
+    """Whether `begin` or `regroup` compares all clients with each other, with an option `similarity` by their updates."""
+    everybody = False
+    """Whether all clients take part in each round."""
     splits = False
     """Whether all clients begin in one cluster, of `max_clusters` places."""
     true_groups = False
@@ -162,8 +167,11 @@ class Clustered(MethodConfig):
         return state.extras
 
     def per_client(self, clients: int, d: int) -> int:
-        """Its model when it is scored, where that is made then."""
-        return d if type(self).adapt is not Clustered.adapt else 0
+        """Its model when it is scored, where that is made then; what is compared of it, and its similarity with all others."""
+        kept = self.vectors_kept * d + (d if type(self).adapt is not Clustered.adapt else 0)
+        if not self.compares_all:
+            return kept
+        return kept + 2 * clients + (compared_size(d, self.similarity) if self.similarity else 0)
 
     @property
     def newcomers_train(self) -> bool:
@@ -208,3 +216,18 @@ class Clustered(MethodConfig):
             if any(beside := [train.divided_by, *both]):
                 why = "new clusters have other models; leave one of them out"
                 raise SpecError(f"{where}.every = {self.every} with {next(filter(None, beside))}: {why}")
+        if 0 < self.warmup_rounds >= train.rounds:
+            raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
+        if self.everybody:
+            _need_everybody(where, train, data)
+
+
+def _need_everybody(where: str, train: TrainOptions, data: Value) -> None:
+    """Raise SpecError unless every client takes part in each round."""
+    clients, wanted = getattr(getattr(data, "parts", None), "clients", None), train.participation
+    everyone = isinstance(clients, int) and wanted >= clients if isinstance(wanted, int) else wanted == 1.0
+    why = "all members of a cluster take part in each round"
+    if not everyone or train.dropout > 0:
+        raise SpecError(f"{where}: {why}; give it train.participation = 1.0 and no train.dropout")
+    if train.clocked is not None and (train.clocked.deadline_s or train.clocked.trace):
+        raise SpecError(f"{where}: {why}; give it a train.clock without deadline_s and trace")

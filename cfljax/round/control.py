@@ -76,10 +76,6 @@ class Controlled(PersonalConfig):
         """f32[K, d]: the models after a round, from those before it, the mean update and the new c."""
         return models + mean
 
-    def per_client(self, clients: int, d: int) -> int:
-        """Its control vector."""
-        return d
-
     @property
     def no_feedback(self) -> str:
         """Control vectors hold what is dropped, or are sent."""
