@@ -4,10 +4,10 @@ These names stay the same from version to version; all other modules of cfljax m
 Plug-ins are registered by the decorators `cfljax.register_method`, `register_model`, `register_partition`, `register_data` and
 `register_metric`; `cfljax.option` makes a field of their options.
 
-A method is a class: `Clustered` (each client in one of K clusters), `Soft` (each with a mixture of K models) or `AtHome` (a global
-model, and something that stays with each client). Their functions get `Ask`, in `begin` and `regroup` `Before`; they return
-`Begun` and `State`, and see what a round has `Done`. What has another round is a function that returns a `Method`. What that needs,
-in the order of a round:
+A method is a class: `Clustered` (each client in one of K clusters), `Soft` (each with a mixture of K models), `AtHome` (a global
+model, and something that stays with each client) or `Peers` (a model for each client, near a mixture of all of them). Their
+functions get `Ask`, in `begin` and `regroup` `Before`; they return `Begun` and `State`, and see what a round has `Done`. What has
+another round is a function that returns a `Method`. What that needs, in the order of a round:
 
 - The state: `Clusters`, `first_model`, `first_models`, `part_of` (the parameters of a layer).
 - A choice of clusters: `Solver.losses`, `Solver.sample_losses`, `chosen` (by loss, with `train.privacy.choice` by chance),
@@ -42,6 +42,7 @@ from cfljax.round.choice import by_loss, chosen, join
 from cfljax.round.clustered import Clustered
 from cfljax.round.common import Clusters, first_model, first_models, keep_own, traffic, train_clusters
 from cfljax.round.config import MethodConfig
+from cfljax.round.peers import OwnModels, Peers
 from cfljax.round.soft import Mixed as Mixtures
 from cfljax.round.soft import Soft
 from cfljax.round.state import Begun, Done, State
@@ -65,10 +66,10 @@ from cfljax.types import (
 
 __all__ = [
     "Array", "Ask", "AtHome", "Before", "Begun", "Clustered", "Clusters", "Cohort", "Done", "Entry", "Federation", "GradientAt",
-    "Hyper", "Info", "Jobs", "Kept", "LocalStep", "Method", "MethodConfig", "Mixed", "Mixing", "Mixtures", "Model", "OwnSteps",
-    "Parts", "Rule", "Scores", "Seen", "Soft", "Solver", "Source", "Split", "State", "Traffic", "Trained", "Tree", "Updates",
-    "Work", "averages", "by_loss", "chosen", "client_rows", "first_model", "first_models", "jobs_from", "join", "keep_own",
-    "least_loss", "log_mel", "mean_loss", "mean_over", "mix_updates", "nearest", "option", "part_of", "report",
-    "report_trained", "samples", "score", "score_mixtures", "sizes", "traffic", "train_and_mix", "train_clusters", "usable",
-    "weights_by",
+    "Hyper", "Info", "Jobs", "Kept", "LocalStep", "Method", "MethodConfig", "Mixed", "Mixing", "Mixtures", "Model", "OwnModels",
+    "OwnSteps", "Parts", "Peers", "Rule", "Scores", "Seen", "Soft", "Solver", "Source", "Split", "State", "Traffic", "Trained",
+    "Tree", "Updates", "Work", "averages", "by_loss", "chosen", "client_rows", "first_model", "first_models", "jobs_from",
+    "join", "keep_own", "least_loss", "log_mel", "mean_loss", "mean_over", "mix_updates", "nearest", "option", "part_of",
+    "report", "report_trained", "samples", "score", "score_mixtures", "sizes", "traffic", "train_and_mix", "train_clusters",
+    "usable", "weights_by",
 ]  # fmt: skip

@@ -58,9 +58,9 @@ _folders: dict[str, Path] = {}
 
 
 def register_method(name: str, options: type = NoOptions, *, version: object = None) -> Callable[[MethodT], MethodT]:
-    """Register a class (a `Clustered`, `Soft` or `AtHome`, a frozen dataclass), or `make(config, model, solver) -> Method` with
-    the class `options` of its `config`, under a name. `version`, in each of these functions: for an entry of a notebook, part of
-    its runs' ids beside the source."""
+    """Register a class (a recipe like `Clustered`, a frozen dataclass), or `make(config, model, solver) -> Method` with the class
+    `options` of its `config`, under a name. `version`, in each of these functions: for an entry of a notebook, part of its runs'
+    ids beside the source."""
 
     def add(made: Any) -> Any:
         from cfljax.round.entry import entry

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cfljax.lazy import custom_vmap, jax, jnp
 from cfljax.local.schedule import Course, Orders, Stepwise, Task, batch_of, course_of, orders_of, steps_at, together
+from cfljax.local.ways import Setting, by_steps, send_update, train_one
 from cfljax.types import Array, Federation, Hyper, Tree, Updates
-
-if TYPE_CHECKING:
-    from cfljax.local.solver import Solver
 
 MIN_JOBS = 128
 """Measured on an H200, a round of W1: 20 clients take 8.2 ms in lockstep and 10.1 in a queue, 320 take 122 and 54, 5,120 take
@@ -65,8 +63,11 @@ def lanes_of(steps: list[int]) -> int:
 
 
 @functools.cache
-def in_queue(solver: Solver, sends: bool) -> Callable[[Federation, Rows, Tables], Updates]:
+def in_queue(solver: Setting, sends: bool) -> Callable[[Federation, Rows, Tables], Updates]:
     """Return the function that trains jobs in the lanes of the solver's plan. Under `vmap` all runs' jobs form one queue."""
+
+    def in_lockstep(federation: Federation, rows: Rows, tables: Tables) -> Updates:
+        return jax.vmap(lambda row: train_one(solver, sends, federation, row.hyper)(task_of(row, tables)))(rows)
 
     @custom_vmap()
     def train(federation: Federation, rows: Rows, tables: Tables) -> Updates:
@@ -76,8 +77,7 @@ def in_queue(solver: Solver, sends: bool) -> Callable[[Federation, Rows, Tables]
     def _(runs: int, mapped: list[Tree], federation: Federation, rows: Rows, tables: Tables) -> tuple[Updates, Tree]:
         axes = jax.tree.map(lambda each: 0 if each else None, tuple(mapped))
         if any(jax.tree.leaves(mapped[0])):  # each run has a federation of its own
-            one = functools.partial(solver.train_side_by_side, sends)
-            updates: Updates = jax.vmap(one, in_axes=axes, axis_size=runs)(federation, rows, tables)
+            updates: Updates = jax.vmap(in_lockstep, in_axes=axes, axis_size=runs)(federation, rows, tables)
             return updates, jax.tree.map(lambda _: True, updates)
         rows, tables = (_per_run(runs, each, where) for each, where in zip((rows, tables), mapped[1:], strict=True))
         first = jnp.arange(runs, dtype=jnp.int32)[:, None]
@@ -97,7 +97,7 @@ def _per_run(runs: int, tree: Tree, mapped: Tree) -> Tree:
     return jax.tree.map(lambda each, has: each if has else jnp.broadcast_to(each, (runs, *each.shape)), tree, mapped)
 
 
-def _train(solver: Solver, sends: bool, federation: Federation, rows: Rows, tables: Tables) -> Updates:
+def _train(solver: Setting, sends: bool, federation: Federation, rows: Rows, tables: Tables) -> Updates:
     """Train the jobs in lanes."""
     number, longest = rows.which.shape[0], federation.train.longest
     lanes, block = min(solver.plan.queue, number), together(solver.work, longest)
@@ -111,7 +111,7 @@ def _train(solver: Solver, sends: bool, federation: Federation, rows: Rows, tabl
     def steps_of(row: Rows, known: tuple[Course, Array]) -> tuple[Task, Orders, Stepwise]:
         task, (course, shuffles) = task_of(row, tables), known
         order = Orders(batch_of(federation, solver.work), lambda _: shuffles[0], shuffles, sequential=False)
-        return task, order, solver.steps_of_client(federation, row.hyper, task, course, order)
+        return task, order, by_steps(solver, federation, row.hyper)(task, course, order)
 
     def some_steps(row: Rows, known: tuple[Course, Array], state: Tree, at: Array) -> Tree:
         _, order, steps = steps_of(row, known)
@@ -124,7 +124,7 @@ def _train(solver: Solver, sends: bool, federation: Federation, rows: Rows, tabl
 
     def end(row: Rows, known: tuple[Course, Array], state: Tree) -> Updates:
         task, _, steps = steps_of(row, known)
-        return solver.send_update(sends, federation, row.hyper, task, steps.end(state))
+        return send_update(solver, sends, federation, row.hyper, task, steps.end(state))
 
     known = jax.vmap(orders)(rows)
     states = jax.vmap(lambda row, known: steps_of(row, known)[2].begin())(rows, known)

@@ -23,59 +23,25 @@ from cfljax.kernels.mix import Rule
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
 from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradient, whole_batch
-from cfljax.local.gram import Among, among
+from cfljax.local.gram import among
 from cfljax.local.meter import counted
 from cfljax.local.own_steps import StepsOf
-from cfljax.local.parts import ModelParts, arrived, own_losses, put_home, sent, split, travelling
+from cfljax.local.parts import arrived, own_losses, put_home, travelling
 from cfljax.local.predict import expected, layer_of, making_of
-from cfljax.local.queue import Rows, Tables, in_queue, task_of
-from cfljax.local.schedule import (
-    Course,
-    Orders,
-    Stepwise,
-    Task,
-    Work,
-    course_of,
-    orders_of,
-    owners_of,
-    samples_of,
-    train_steps,
-)
-from cfljax.local.send import Sending, server_rule, touched
+from cfljax.local.queue import Rows, Tables, in_queue
+from cfljax.local.schedule import Task, Work, owners_of, samples_of, train_steps
+from cfljax.local.send import server_rule, touched
 from cfljax.local.stream import client_losses
-from cfljax.local.ways import Way, by_steps, exact_on_gram, kept_grams, queues, sizes_of_grams, ways_of
-from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Model, Plan, Tree, Updates
+from cfljax.local.ways import Setting, exact_on_gram, kept_grams, queues, sizes_of_grams, train_one
+from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Model, Tree, Updates
 
 FEW = 1 << 20
 """The most numbers of the rows that jobs get as their own."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Solver:
+class Solver(Setting):
     """The local computations that methods are built from. All fields are static."""
-
-    model: Model
-    work: Work
-    """The amount of a participant's training in a round."""
-    optimizer: str = "sgd"
-    """The name of the optimiser: "sgd", or one of optax."""
-    arguments: tuple[tuple[str, object], ...] = ()
-    """Arguments of the optimiser besides the learning rate."""
-    plan: Plan = Plan()
-    sending: Sending = Sending()
-    step_of: Callable[[Hyper], LocalStep] = LocalStep.of
-    """(numbers of the run) -> numbers of a local step."""
-    steps_of: StepsOf | None = None
-    """The steps of a method's own, in place of the optimiser's."""
-    parts: ModelParts | None = None
-    """Which parts of a model stay with the client, and which do not train; None: all train and travel."""
-    keeps_state: bool = False
-    """Whether optimisers go on from round to round (`Federation.optimiser`)."""
-
-    @property
-    def sequential(self) -> bool:
-        """Whether clients train one after another."""
-        return self.plan.sequential
 
     def with_work(self, work: Work) -> Solver:
         """A copy of the solver for another amount of training."""
@@ -93,38 +59,25 @@ class Solver:
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Trains the jobs. Returns the updates as they arrive at the server, after `train.attack`, `train.compress` and the
         clipping of `train.privacy`. `key` is that of the round."""
-        with counted(federation, jobs, self.work):
-            return self._updates(True, key, federation, jobs, hyper)
+        return self._updates(True, key, federation, jobs, hyper)
 
     def _updates(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """The training of jobs, which in short runs is a program for all methods that train in the same way."""
-        if not self.plan.quick:
-            return self._trained(sends, key, federation, jobs, hyper)
-        if self.steps_of is not None or touched(self.sending, hyper):
-            return _train_jobs(self, devices(), sends, key, federation, jobs, hyper)
-        numbers = {name: number for name, number in self.step_of(hyper)._asdict().items() if number is not None}
-        return _train_jobs(self.with_step(LocalStep.given), devices(), sends, key, federation, with_own_rows(jobs), numbers)
+        solver, numbers = self, hyper
+        with counted(federation, jobs, self.work):
+            if not self.plan.quick:
+                return self._trained(sends, key, federation, jobs, hyper)
+            if self.steps_of is None and not touched(self.sending, hyper):
+                numbers = {name: number for name, number in self.step_of(hyper)._asdict().items() if number is not None}
+                solver, jobs = self.with_step(LocalStep.given), with_own_rows(jobs)
+            return _train_jobs(solver, devices(), sends, key, federation, jobs, numbers)
 
     def _trained(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """The updates, as they arrive at the server if they are sent."""
         if queues(self, federation) and devices() == 1 and federation.owner is None and jobs.which is not None:
             return in_queue(self, sends)(federation, *self._rows(key, federation, jobs, hyper))
-        train_client = self._train_client(federation, hyper, among(self.model, jobs.start) if jobs.which is None else None)
-        each = lambda task: self.send_update(sends, federation, hyper, task, train_client(task))  # noqa: E731
-        return self._for_each(each, key, federation, jobs, self.costs(federation, jobs))
-
-    def send_update(self, sends: bool, federation: Federation, hyper: Hyper, task: Task, update: Updates) -> Updates:
-        """Return the update as it arrives at the server; as it is, if it is not sent."""
-        if not sends:
-            return update
-        here = split(self.parts, update)
-        if not touched(self.sending, hyper):
-            return here
-        return sent(self.sending, self.parts, self.work.one_vector, self.step_of(hyper).lr, hyper, federation, task, here)
-
-    def steps_of_client(self, federation: Federation, hyper: Hyper, task: Task, course: Course, orders: Orders) -> Stepwise:
-        """Return the training of one client, step by step."""
-        return by_steps(self, federation, hyper)(task, course, orders)
+        one = train_one(self, sends, federation, hyper, among(self.model, jobs.start) if jobs.which is None else None)
+        return self._for_each(one, key, federation, jobs, self.costs(federation, jobs))
 
     def _rows(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> tuple[Rows, Tables]:
         """Return the jobs for a queue. Models stay in tables, unless clients keep parts of them at home."""
@@ -142,19 +95,9 @@ class Solver:
         rows = Rows(task, which, which if anchor_of is None else anchor_of, numbers)
         return rows, Tables(start, jobs.anchor, velocity)
 
-    def train_side_by_side(self, sends: bool, federation: Federation, rows: Rows, tables: Tables) -> Updates:
-        """Train the jobs of a queue in lockstep."""
-
-        def one(row: Rows) -> Updates:
-            task = task_of(row, tables)
-            return self.send_update(sends, federation, row.hyper, task, self._train_client(federation, row.hyper)(task))
-
-        return jax.vmap(one)(rows)
-
     def train(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Trains the jobs for models that do not leave the client. Returns the updates as they are before sending."""
-        with counted(federation, jobs, self.work):
-            return self._updates(False, key, federation, jobs, hyper)
+        return self._updates(False, key, federation, jobs, hyper)
 
     def losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
         """f32[K, S]: the mean loss of each model f32[K, d] on all training samples of each client i32[S]; 0 where the mask bool[S]
@@ -239,29 +182,6 @@ class Solver:
             return False
         sizes = sizes_of_grams(self, federation)
         return self.sequential and bool(sizes) and sizes[-1] >= federation.train.longest
-
-    def _train_client(self, federation: Federation, hyper: Hyper, choice: Among | None = None) -> Callable[[Task], Updates]:
-        """A function that trains one client in the way for its size. A client that does no step takes no time."""
-        ways, work, sequential = ways_of(self, federation, hyper, choice), self.work, self.sequential
-
-        def along(way: Way) -> Callable[[Task, Course], Updates]:
-            return lambda task, course: way.train(
-                task, course, orders_of(federation, task, course, work, self.plan, way.size, way.rungs)
-            )
-
-        def nothing(task: Task, _: Course) -> Updates:
-            none = (jnp.zeros(self.model.size), jnp.float32(0), jnp.int32(0))
-            state = None if federation.optimiser is None else federation.optimiser[task.client]
-            return Updates(*none, task.velocity, None if choice is None else jnp.int32(0), task.home, optimiser=state)
-
-        def train_client(task: Task) -> Updates:
-            course = course_of(federation, task, work, sequential)
-            if len(ways) == 1 and not sequential:
-                return along(ways[0])(task, course)
-            way = 1 + sum((course.samples > smaller.size).astype(jnp.int32) for smaller in ways[:-1])
-            return jax.lax.switch(jnp.where(course.total > 0, way, 0), [nothing, *map(along, ways)], task, course)
-
-        return train_client
 
     def _for_each(self, one: Callable[[Task], Tree], key: Array, federation: Federation, jobs: Jobs, costs: Array) -> Tree:
         """The results of `one` for all jobs, stacked: one after another or side by side, as the plan says. A job's start model is

@@ -2,30 +2,58 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cfljax import keys
+from cfljax.lazy import jax, jnp
 from cfljax.local.data import RUNGS
 from cfljax.local.gradients import lays_out
 from cfljax.local.gram import Among, GramPlan, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
-from cfljax.local.own_steps import train_by
-from cfljax.local.parts import kernel_trains, turns_of
-from cfljax.local.schedule import SHUFFLED, Course, Orders, Stepwise, Task, drawn_at_once, together
+from cfljax.local.own_steps import StepsOf, train_by
+from cfljax.local.parts import ModelParts, kernel_trains, sent, split, turns_of
+from cfljax.local.schedule import SHUFFLED, Course, Orders, Stepwise, Task, Work, course_of, drawn_at_once, orders_of, together
+from cfljax.local.send import Sending, touched
 from cfljax.local.sizes import gram_sizes
 from cfljax.local.train import train_steps_of
 from cfljax.local.turned import turned
-from cfljax.types import Federation, Grams, Hyper, LocalStep, Updates
-
-if TYPE_CHECKING:
-    from cfljax.local.solver import Solver
+from cfljax.types import Federation, Grams, Hyper, LocalStep, Model, Plan, Updates
 
 TrainClient = Callable[[Task, Course, Orders | None], Updates]
 """Trains one client and returns its update. The orders are the shuffles of its epochs; None: each step sees all of its samples."""
 StepsOfClient = Callable[[Task, Course, Orders | None], Stepwise]
 """The same step by step."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What is trained, and how. All fields are static."""
+
+    model: Model
+    work: Work
+    """The amount of a participant's training in a round."""
+    optimizer: str = "sgd"
+    """The name of the optimiser: "sgd", or one of optax."""
+    arguments: tuple[tuple[str, object], ...] = ()
+    """Arguments of the optimiser besides the learning rate."""
+    plan: Plan = Plan()
+    sending: Sending = Sending()
+    step_of: Callable[[Hyper], LocalStep] = LocalStep.of
+    """(numbers of the run) -> numbers of a local step."""
+    steps_of: StepsOf | None = None
+    """The steps of a method's own, in place of the optimiser's."""
+    parts: ModelParts | None = None
+    """Which parts of a model stay with the client, and which do not train; None: all train and travel."""
+    keeps_state: bool = False
+    """Whether optimisers go on from round to round (`Federation.optimiser`)."""
+
+    @property
+    def sequential(self) -> bool:
+        """Whether clients train one after another."""
+        return self.plan.sequential
 
 
 class Way(NamedTuple):
@@ -38,35 +66,35 @@ class Way(NamedTuple):
     train: TrainClient
 
 
-def plain_sgd(solver: Solver) -> bool:
+def plain_sgd(solver: Setting) -> bool:
     """Whether the optimiser is SGD without further arguments."""
     return solver.optimizer == "sgd" and not solver.arguments
 
 
-def exact_on_gram(solver: Solver) -> bool:
+def exact_on_gram(solver: Setting) -> bool:
     """Whether training on Gram matrices is exact for this model and these steps."""
     first = first_layer(solver.model)
     plain = solver.steps_of is None and plain_sgd(solver) and not solver.work.head and not solver.keeps_state
     return plain and first is not None and kernel_trains(solver.parts, solver.model, first.kernel)
 
 
-def sizes_of_grams(solver: Solver, federation: Federation) -> tuple[int, ...]:
+def sizes_of_grams(solver: Setting, federation: Federation) -> tuple[int, ...]:
     """The sizes of the Gram matrices on which clients are trained, ascending; empty if none are."""
     return gram_sizes(solver.plan, federation.train.longest, solver.work.batch) if exact_on_gram(solver) else ()
 
 
-def kept_grams(solver: Solver, federation: Federation) -> Grams | None:
+def kept_grams(solver: Setting, federation: Federation) -> Grams | None:
     """The Gram matrices that were computed before the first round; None: there are none that fit this solver."""
     grams = federation.train.grams if solver.sequential else None
     return grams if grams is not None and grams.sizes == sizes_of_grams(solver, federation) else None
 
 
-def rule_of_steps(solver: Solver, numbers: LocalStep) -> StepRule:
+def rule_of_steps(solver: Setting, numbers: LocalStep) -> StepRule:
     """The optimiser with the numbers of this run."""
     return sgd(numbers) if plain_sgd(solver) else from_optax(solver.optimizer, dict(solver.arguments), numbers.lr)
 
 
-def ways_of(solver: Solver, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:
+def ways_of(solver: Setting, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:
     """The ways of training, ordered by the size of the clients that they are for. `choice`: the models among which participants
     choose their start; None: they do not choose."""
     numbers, sizes, longest = solver.step_of(hyper), sizes_of_grams(solver, federation), federation.train.longest
@@ -95,7 +123,7 @@ def ways_of(solver: Solver, federation: Federation, hyper: Hyper, choice: Among 
     ]
 
 
-def by_steps(solver: Solver, federation: Federation, hyper: Hyper) -> StepsOfClient:
+def by_steps(solver: Setting, federation: Federation, hyper: Hyper) -> StepsOfClient:
     """Return the function that trains a client step by step."""
     numbers, gpu = solver.step_of(hyper), solver.plan.asks_host
     model = turned(solver.model, gpu) if (solver.sequential or gpu) and exact_on_gram(solver) else solver.model
@@ -110,9 +138,46 @@ def by_steps(solver: Solver, federation: Federation, hyper: Hyper) -> StepsOfCli
     return steps_of_client
 
 
-def queues(solver: Solver, federation: Federation) -> bool:
+def queues(solver: Setting, federation: Federation) -> bool:
     """Return whether clients can train in the lanes of a queue: step by step, on mini-batches whose order is known beforehand."""
     work, longest = solver.work, federation.train.longest
     if not solver.plan.queue or solver.sequential or work.batch is None or sizes_of_grams(solver, federation):
         return False
     return drawn_at_once(work, longest) * longest <= SHUFFLED and (work.epochs is not None or drawn_at_once(work, longest) > 1)
+
+
+def train_one(
+    solver: Setting, sends: bool, federation: Federation, hyper: Hyper, choice: Among | None = None
+) -> Callable[[Task], Updates]:
+    """Return the function that trains one client in the way for its size, and sends its update. A client that does no step takes no
+    time. `choice`: as for `ways_of`."""
+    ways, work, sequential = ways_of(solver, federation, hyper, choice), solver.work, solver.sequential
+
+    def along(way: Way) -> Callable[[Task, Course], Updates]:
+        return lambda task, course: way.train(
+            task, course, orders_of(federation, task, course, work, solver.plan, way.size, way.rungs)
+        )
+
+    def nothing(task: Task, _: Course) -> Updates:
+        none = (jnp.zeros(solver.model.size), jnp.float32(0), jnp.int32(0))
+        state = None if federation.optimiser is None else federation.optimiser[task.client]
+        return Updates(*none, task.velocity, None if choice is None else jnp.int32(0), task.home, optimiser=state)
+
+    def train(task: Task) -> Updates:
+        course = course_of(federation, task, work, sequential)
+        if len(ways) == 1 and not sequential:
+            return along(ways[0])(task, course)
+        way = 1 + sum((course.samples > smaller.size).astype(jnp.int32) for smaller in ways[:-1])
+        return jax.lax.switch(jnp.where(course.total > 0, way, 0), [nothing, *map(along, ways)], task, course)
+
+    return lambda task: send_update(solver, sends, federation, hyper, task, train(task))
+
+
+def send_update(solver: Setting, sends: bool, federation: Federation, hyper: Hyper, task: Task, update: Updates) -> Updates:
+    """Return the update as it arrives at the server; as it is, if it is not sent."""
+    if not sends:
+        return update
+    here = split(solver.parts, update)
+    if not touched(solver.sending, hyper):
+        return here
+    return sent(solver.sending, solver.parts, solver.work.one_vector, solver.step_of(hyper).lr, hyper, federation, task, here)

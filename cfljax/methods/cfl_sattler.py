@@ -40,14 +40,13 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import Value, option
+from cfljax.registry.options import option
 from cfljax.round.ask import Ask
 from cfljax.round.before import Before
-from cfljax.round.config import TrainOptions
 from cfljax.round.entry import entry
-from cfljax.round.similarity import compared_size, similarity
+from cfljax.round.similarity import similarity
 from cfljax.round.state import Done, State
-from cfljax.types import Array, Federation
+from cfljax.types import Array
 
 PAPER = "Sattler et al. 2020"
 
@@ -71,7 +70,7 @@ class Looked(NamedTuple):
 class Sattler(FedAvg):
     """Sattler's CFL: clusters split in two while their members' updates disagree."""
 
-    splits, compares = True, True
+    splits, compares, compares_all, everybody = True, True, True, True
 
     eps1: float = option(0.4, "split only below this norm of the mean update", low=0.0, traced=True)
     eps2: float = option(1.6, "and above this largest norm of a member's update", low=0.0, traced=True)
@@ -84,26 +83,11 @@ class Sattler(FedAvg):
     max_clusters: int = option(16, "most clusters there is room for; one more is an error", low=1)
     similarity: str = similarity(again=False)
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raises SpecError unless every client takes part in each round."""
-        super().check_run(where, train, data, model)
-        clients, wanted = getattr(getattr(data, "parts", None), "clients", None), train.participation
-        everyone = isinstance(clients, int) and wanted >= clients if isinstance(wanted, int) else wanted == 1.0
-        why = "all members of a cluster take part in each round"
-        if not everyone or train.dropout > 0:
-            raise SpecError(f"{where}: {why}; give it train.participation = 1.0 and no train.dropout")
-        if train.clocked is not None and (train.clocked.deadline_s or train.clocked.trace):
-            raise SpecError(f"{where}: {why}; give it a train.clock without deadline_s and trace")
-
-    def per_client(self, clients: int, d: int) -> int:
-        """Its update, which is compared with those of all others."""
-        return compared_size(d, self.similarity) + clients
-
-    def first_memory(self, models: Array, federation: Federation) -> Looked:
-        """Before the first round."""
-        k, c = models.shape[0], federation.clients
+    def first(self, ask: Ask, state: State) -> State:
+        """One cluster, and nothing to look at."""
+        k, c = state.clusters, state.labels.shape[0]
         nobody = jnp.full(k, -1, jnp.int32)
-        return Looked(jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, nobody.at[0].set(0))
+        return state._replace(memory=Looked(jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, nobody.at[0].set(0)))
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Looked:
         """The cosines of the updates, and their norms."""

@@ -23,49 +23,44 @@ import dataclasses
 
 from cfljax.kernels.blocks import squared_distances
 from cfljax.lazy import jnp
-from cfljax.local.solver import Solver
-from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.round.others import MixtureConfig, State, mixed_by, mixture_method
-from cfljax.types import Array, Cohort, Hyper, LocalStep, Method, Model
+from cfljax.round.entry import entry
+from cfljax.round.peers import OwnModels, Peers
+from cfljax.types import Array, Hyper, LocalStep
 
 PAPER = "Huang et al. 2021"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(MixtureConfig):
-    """Options of FedAMP."""
+class FedAMP(Peers):
+    """FedAMP: personal models, each pulled to a mixture of those near to it."""
 
     alpha: float = option(0.1, "step towards the others' models", above=0.0, traced=True)
     sigma: float = option(1.0, "squared distance at which attention has fallen to 1/e", above=0.0, traced=True)
     lam: float = option(0.01, "strength of the pull to the mixture, times alpha", low=0.0, traced=True)
 
+    def step(self, hyper: Hyper) -> LocalStep:
+        """lam / (2 alpha) · ‖w − u_i‖²."""
+        return LocalStep.of(hyper)._replace(mu=hyper["lam"] / hyper["alpha"])
 
-def make(config: Config, model: Model, solver: Solver) -> Method[State]:
-    """FedAMP: personal models, each pulled to a mixture of those near to it."""
-    pulling = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["lam"] / hyper["alpha"]))
+    def start(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> tuple[Array, Array]:
+        """w_i, and u_i."""
+        weights = others(state, ids, own, hyper)
+        return own, (1.0 - weights.sum(axis=1, keepdims=True)) * own + state.mixed(weights)
 
-    def others(state: State, ids: Array, own: Array, hyper: Hyper) -> Array:
-        weights = attention(own, state.own, hyper["alpha"], hyper["sigma"])
-        there = state.drawn[None] & (ids[:, None] != jnp.arange(state.drawn.shape[0])[None])
-        weights = jnp.where(there, weights, 0.0)
-        return weights / jnp.maximum(weights.sum(axis=1, keepdims=True), 1.0)
-
-    def start(state: State, cohort: Cohort, own: Array, hyper: Hyper) -> tuple[Array, Array]:
-        weights = others(state, cohort.ids, own, hyper)
-        rest = 1.0 - weights.sum(axis=1, keepdims=True)
-        return own, rest * own + mixed_by(weights, state)
-
-    def weights(state: State, ids: Array, own: Array, hyper: Hyper) -> Array:
-        of_others = others(state, ids, own, hyper)
-        return of_others.at[jnp.arange(ids.shape[0]), ids].add(1.0 - of_others.sum(axis=1))
-
-    return mixture_method(model, pulling, start, weights)
+    def weights(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
+        """f32[S, C]: ξ_ij, and what they leave for w_i."""
+        weights = others(state, ids, own, hyper)
+        return weights.at[jnp.arange(ids.shape[0]), ids].add(1.0 - weights.sum(axis=1))
 
 
-def attention(own: Array, models: Array, alpha: Array, sigma: Array) -> Array:
-    """f32[S, C]: alpha · A' of the squared distances between the models own f32[S, d] and f32[C, d]."""
-    return alpha * jnp.exp(-squared_distances(own, models) / sigma) / sigma
+def others(state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
+    """f32[S, C]: ξ_ij of the clients i32[S], divided by their sum where that is above 1."""
+    apart = squared_distances(own, state.own)
+    weights = hyper["alpha"] * jnp.exp(-apart / hyper["sigma"]) / hyper["sigma"]
+    there = state.drawn[None] & (ids[:, None] != jnp.arange(state.drawn.shape[0])[None])
+    weights = jnp.where(there, weights, 0.0)
+    return weights / jnp.maximum(weights.sum(axis=1, keepdims=True), 1.0)
 
 
-fedamp = Entry(Config, make)
+fedamp = entry("fedamp", FedAMP)

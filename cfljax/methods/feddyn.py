@@ -25,57 +25,27 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.kernels.mix import mix_updates, weights_by
-from cfljax.lazy import jnp
-from cfljax.local.reports import report
-from cfljax.local.rounds import jobs_from, sizes
-from cfljax.local.solver import Solver
-from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.round.common import traffic
-from cfljax.round.control import ControlConfig, Controlled, controlled, counted, known, shares, unbroken
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
+from cfljax.round.control import Controlled
+from cfljax.round.entry import entry
+from cfljax.types import Array, Hyper, LocalStep
 
 PAPER = "Acar et al. 2021"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(ControlConfig):
-    """Options of FedDyn."""
+class FedDyn(Controlled):
+    """FedDyn: FedAvg whose local objectives are corrected until their minima agree."""
 
     alpha: float = option(0.1, "strength of the pull to the global model, and of the linear term", above=0.0, traced=True)
 
-    @property
-    def no_feedback(self) -> str:
-        """The h_i hold it already."""
-        return "its h_i hold what is dropped already"
+    def step(self, hyper: Hyper) -> LocalStep:
+        """alpha/2 · ‖w − (w_t + h_i / alpha)‖²."""
+        return LocalStep.of(hyper)._replace(mu=hyper["alpha"])
+
+    def move(self, models: Array, mean: Array, control: Array, hyper: Hyper) -> Array:
+        """The mean of the w_i, less h / alpha."""
+        return models + mean + control
 
 
-def make(config: Config, model: Model, solver: Solver) -> Method[Controlled]:
-    """FedDyn: FedAvg whose local objectives are corrected until their minima agree."""
-    pulling = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["alpha"]))
-
-    def round(key: Array, state: Controlled, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Controlled, Info]:
-        which, own = jnp.maximum(state.labels[cohort.ids], 0), state.own[cohort.ids]
-        begin, mine = state.models[which], jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
-        jobs = jobs_from(cohort, state.models, which, anchor=begin - own, anchor_of=mine)
-        updates = pulling.train(key, federation, jobs, hyper)
-        sane, (delta,) = unbroken(cohort, solver.send(key, federation, jobs, updates.delta, hyper))
-        mix = weights_by(which, cohort.mask, sizes(federation, cohort), state.models.shape[0], "uniform")
-        rule = solver.rule(key, hyper)
-        moved = mix_updates(mix, delta, jnp.zeros_like(state.models), rule)
-        drawn = shares(state, federation, cohort, "uniform").sum(axis=1, keepdims=True)
-        control = state.control + drawn * moved.new
-        moves = drawn > 0
-        if rule.noise is None:  # with noise, a model that stays would reveal that no update was finite
-            moves = moves & ~moved.lost[:, None]
-        models = jnp.where(moves, state.models + moved.new + control, state.models)
-        kept = state.kept_by(cohort.ids, sane, own + known(solver, federation, cohort, hyper, updates.delta, delta))
-        seen, mixed = updates._replace(delta=delta), counted(cohort, sane, models, moved)
-        info = report(federation, cohort, seen, begin, models[which], mixed, traffic(cohort))
-        return Controlled(models, control, kept, state.labels), info
-
-    return controlled("feddyn", config, model, round)
-
-
-feddyn = Entry(Config, make)
+feddyn = entry("feddyn", FedDyn)

@@ -38,24 +38,20 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
-from cfljax.kernels.blocks import combine
+from cfljax.kernels.blocks import combine, squared_distances
 from cfljax.kernels.choose import nearest
-from cfljax.kernels.mix import members, mix_updates, usable
+from cfljax.kernels.mix import members, usable
 from cfljax.lazy import jax, jnp
-from cfljax.local.averages import AVERAGES, averages, with_lengths
-from cfljax.local.reports import report
-from cfljax.local.rounds import jobs_from
-from cfljax.local.schedule import Work
-from cfljax.local.solver import Solver
+from cfljax.local.averages import AVERAGES
 from cfljax.models.flat import head_of, part_of
-from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.round.auto import CountedConfig, allowed, extras_of, finder, setup_of, with_probe
-from cfljax.round.choice import join
-from cfljax.round.common import first_model, first_models, traffic, with_exchange
-from cfljax.round.config import PersonalConfig
-from cfljax.round.state import Number
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Traffic, Tree
+from cfljax.round.ask import Ask
+from cfljax.round.auto import CountedConfig
+from cfljax.round.clustered import Clustered
+from cfljax.round.common import first_model, first_models
+from cfljax.round.entry import entry
+from cfljax.round.state import Done, State
+from cfljax.types import Array
 
 PAPER = "Xie et al. 2020"
 FIRST_STEPS = 5
@@ -64,13 +60,23 @@ SMALL = 0.01
 """The random points of the first memberships are between −SMALL and SMALL."""
 
 
+class Weights(NamedTuple):
+    """What the server knows of the clients' weights."""
+
+    own: Array
+    """f32[C, p]: what is compared of W_i; not a number before a client has trained. FedGroup's program: f32[C, d], w_0 before."""
+    means: Array | None = None
+    """f32[K, p]: the means of K-means; not a number for an empty cluster. None with FedGroup's program."""
+    order: Array | None = None
+    """u32[C]: K-means begins at the clients with the smallest of these."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Config(CountedConfig, PersonalConfig):
-    """Options of FeSEM."""
+class FeSEM(CountedConfig, Clustered):
+    """FeSEM: K-means of the clients' last weights, one step a round."""
 
-    averaged = ("centres",)
-
-    own = False
+    chooses, scores_on_server, compares = True, True, True
+    vectors_kept = 1  # W_i
 
     clusters: int | str = option(4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",))
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
@@ -87,135 +93,71 @@ class Config(CountedConfig, PersonalConfig):
         if self.program == "fedgroup" and self.compare != "last":
             raise SpecError(f'{where}.compare = "{self.compare}": program = "fedgroup" compares whole models; leave out one')
 
+    def first(self, ask: Ask, state: State) -> State:
+        """Random clusters of equal centres, from K-means of a random point for each client that trains. FedGroup's program: random
+        centres, none of which is w_0."""
+        key, federation, model = ask.key, ask.federation, ask.solver.model
+        k, w = state.clusters, first_model(key, model)
+        if self.program == "fedgroup":
+            own = jnp.tile(w, (federation.clients, 1))
+            if self.fesem_init == "own":
+                delta = ask.updates(w, epochs=1)
+                own += jnp.where(usable(delta)[:, None], delta, 0.0)
+            return state._replace(models=first_models(key, model, k + 1)[1:], memory=Weights(own))
+        size = w[self.compared(ask)].size
+        drawn = jax.vmap(lambda each: SMALL * keys.uniform(each, size))(keys.fold_each(key, "point", federation.uid))
+        points = jnp.where(federation.trains[:, None], drawn, jnp.nan)
+        weights = Weights(points, jnp.full((k, size), jnp.nan), keys.scores(key, "order", federation.uid))
+        begun = self.prepare(ask, state._replace(models=jnp.tile(w, (k, 1)), memory=weights))
+        return begun._replace(memory=begun.memory._replace(own=jnp.full_like(points, jnp.nan)))
 
-class State(NamedTuple):
-    """Centres, the clients' last weights, and who belongs to which."""
+    def prepare(self, ask: Ask, state: State) -> State:
+        """One step of K-means of the weights that there are, or, where a cluster is empty, the first steps."""
+        if self.program == "fedgroup":
+            return state
+        own, means, order = state.memory
+        k, seen = state.clusters, usable(own)
+        empty = ~usable(means) if ask.active is None else ~usable(means) & ask.active
+        first = jnp.lexsort((order, ~seen))[jnp.minimum(jnp.arange(k), seen.size - 1)]
 
-    centres: Array
-    """f32[K, d]."""
-    own: Array
-    """f32[C, p]: what is compared of W_i; not a number before a client has trained. FedGroup's program: f32[C, d], w_0 before."""
-    labels: Array
-    """i32[C]."""
-    number: Number | None = None
-    """The number of clusters, if it was found."""
-    means: Array | None = None
-    """f32[K, p]: the means of K-means; not a number for an empty cluster. None with FedGroup's program."""
-    order: Array | None = None
-    """u32[C]: K-means begins at the clients with the smallest of these."""
+        def step(_: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
+            labels = jnp.where(seen, nearest(own, found[1], ask.active), found[0])
+            member = members(labels, k, seen)
+            count = member.sum(axis=1, keepdims=True)
+            means = combine(member / jnp.maximum(count, 1), own, seen.astype(jnp.float32))
+            return labels, jnp.where(count > 0, means, jnp.nan)
 
+        begin = (state.labels, jnp.where(empty.any(), own[first], means))
+        labels, new = jax.lax.fori_loop(0, jnp.where(empty.any(), FIRST_STEPS, 1), step, begin)
+        return state._replace(labels=labels, memory=state.memory._replace(means=jnp.where(seen.any(), new, means)))
 
-def make(config: Config, model: Model, solver: Solver) -> Method:
-    """FeSEM: K-means of the clients' last weights, one step a round."""
-    k, find, ported = config.models_kept, finder(config, model, solver, "fesem"), config.program == "fedgroup"
-    columns = slice(None) if ported else compared(config.compare, model, solver)
+    def choose(self, ask: Ask, state: State) -> Array:
+        """i32[S]: its cluster; in FedGroup's program the nearest."""
+        return super().choose(ask, state) if self.program == "fedgroup" else state.labels[ask.cohort.ids]
 
-    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
-        return setup_of(find(key, federation, hyper))
+    def score(self, ask: Ask, state: State) -> Array:
+        """f32[K, S]: how far its weights are."""
+        centres = state.models if self.program == "fedgroup" else state.memory.means
+        return squared_distances(state.memory.own[ask.cohort.ids], centres).T
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
-        number, start = setup.get("number"), first_model(key, model)
-        if not ported:
-            return first_clusters(key, federation, jnp.tile(start, (k, 1)), start[columns].size, number)
-        own = first_weights(config, solver, key, federation, start, hyper)
-        return State(first_centres(key, model, k), own, jnp.full(federation.clients, -1, jnp.int32), number)
+    def remember(self, ask: Ask, before: State, after: State, done: Done) -> Weights:
+        """The weights of those that have trained."""
+        weights, cohort = before.memory, ask.cohort
+        into = jnp.where(cohort.mask & done.sane, cohort.ids, weights.own.shape[0])
+        new = (before.models[done.which] + done.moves)[:, self.compared(ask)]
+        return weights._replace(own=weights.own.at[into].set(new, mode="drop"))
 
-    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        may = allowed(state.number, k)
-        if ported:
-            which = nearest(state.own[cohort.ids], state.centres, may)
-            state = state._replace(labels=join(state.labels, cohort, which))
-        else:
-            state = clustered(state, may)
-            which = state.labels[cohort.ids]
-        start = state.centres[which]
-        updates = solver.fit(key, federation, jobs_from(cohort, state.centres, which), hyper)
-        delta = jnp.asarray(updates.delta)
-        mix = averages(solver, federation, cohort, which, k, config.average, hyper)
-        mixed = mix_updates(mix, delta, state.centres, solver.rule(key, hyper))
-        sane = cohort.mask & usable(delta)
-        own = state.own.at[jnp.where(sane, cohort.ids, federation.clients)].set((start + delta)[:, columns], mode="drop")
-        sent = with_probe(traffic_of(config, federation, cohort), state.number, cohort)
-        info = report(federation, cohort, updates, start, mixed.new[which], mixed, sent)
-        return state._replace(centres=mixed.new, own=own), info
-
-    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
-        if not ported:
-            return state.labels
-        may = allowed(state.number, k)
-        if config.fesem_init == "own":
-            return jnp.where(state.labels < 0, nearest(state.own, state.centres, may), state.labels)
-        unseen = jnp.argmin(state.labels)  # any client without a cluster: all of them have the same W_i, w_0
-        return jnp.where(state.labels < 0, nearest(state.own[unseen][None], state.centres, may)[0], state.labels)
-
-    models = lambda state: (state.centres, state.labels)  # noqa: E731
-    extras = lambda state: extras_of(state.number)  # noqa: E731
-    return Method(init, round, models, setup, score=score, extras=extras, newcomers_choose=True)
-
-
-def first_clusters(key: Array, federation: Federation, centres: Array, size: int, number: Number | None) -> State:
-    """The state with random clusters, from K-means of a random point f32[size] for each client that trains."""
-    drawn = jax.vmap(lambda each: SMALL * keys.uniform(each, size))(keys.fold_each(key, "point", federation.uid))
-    points = jnp.where(federation.trains[:, None], drawn, jnp.nan)
-    nobody, means = jnp.full(federation.clients, -1, jnp.int32), jnp.full((len(centres), size), jnp.nan)
-    state = State(centres, points, nobody, number, means, keys.scores(key, "order", federation.uid))
-    return clustered(state, allowed(number, len(centres)))._replace(own=jnp.full_like(points, jnp.nan))
+    def compared(self, ask: Ask) -> np.ndarray | slice:
+        """The positions i64[p] of the compared weights in a model's vector."""
+        model, parts, part = ask.solver.model, ask.solver.parts, self.compare
+        if self.program == "fedgroup" or part == "whole":
+            return slice(None)
+        path = head_of(model) + ("/kernel" if part == "last" else "") if part in ("last", "head") else part
+        columns = np.flatnonzero(part_of(model, path))
+        if parts is not None and np.isin(columns, parts.kept).all():
+            why = "these weights never reach the server (train.parts, train.freeze)"
+            raise SpecError(f'method.fesem.compare = "{part}": {why}; give compare = "whole", or others')
+        return columns
 
 
-def clustered(state: State, may: Array | None) -> State:
-    """The state after one step of K-means of the weights that there are, or, where a cluster is empty, after the first steps."""
-    means, order = jnp.asarray(state.means), jnp.asarray(state.order)
-    k, seen = means.shape[0], usable(state.own)
-    empty = ~usable(means) if may is None else ~usable(means) & may
-    first = jnp.lexsort((order, ~seen))[jnp.minimum(jnp.arange(k), seen.size - 1)]
-
-    def step(_: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
-        labels = jnp.where(seen, nearest(state.own, found[1], may), found[0])
-        member = members(labels, k, seen)
-        count = member.sum(axis=1, keepdims=True)
-        means = combine(member / jnp.maximum(count, 1), state.own, seen.astype(jnp.float32))
-        return labels, jnp.where(count > 0, means, jnp.nan)
-
-    begin = (state.labels, jnp.where(empty.any(), state.own[first], means))
-    labels, new = jax.lax.fori_loop(0, jnp.where(empty.any(), FIRST_STEPS, 1), step, begin)
-    return state._replace(labels=labels, means=jnp.where(seen.any(), new, means))
-
-
-def compared(part: str, model: Model, solver: Solver) -> np.ndarray | slice:
-    """The positions i64[p] of the compared weights in a model's vector."""
-    if part == "whole":
-        return slice(None)
-    path = head_of(model) + ("/kernel" if part == "last" else "") if part in ("last", "head") else part
-    columns = np.flatnonzero(part_of(model, path))
-    if solver.parts is not None and np.isin(columns, solver.parts.kept).all():
-        why = "these weights never reach the server (train.parts, train.freeze)"
-        raise SpecError(f'method.fesem.compare = "{part}": {why}; give compare = "whole", or others')
-    return columns
-
-
-def first_weights(config: Config, solver: Solver, key: Array, federation: Federation, start: Array, hyper: Hyper) -> Array:
-    """f32[C, d]: W_i before the first round, in FedGroup's program."""
-    own = jnp.tile(start, (federation.clients, 1))
-    if config.fesem_init == "shared":
-        return own
-    everyone, one_epoch = jnp.arange(federation.clients, dtype=jnp.int32), solver.with_work(Work(1, None, solver.work.batch))
-    jobs = Jobs(everyone, jnp.asarray(federation.trains), jnp.ones(everyone.shape), start[None], jnp.zeros_like(everyone))
-    delta = one_epoch.fit(keys.fold(key, "own"), federation, jobs, hyper).delta
-    return own + jnp.where(usable(delta)[:, None], delta, 0.0)
-
-
-def traffic_of(config: Config, federation: Federation, cohort: Cohort) -> Traffic:
-    """What a round sends; in round 0 with what `first_weights` has sent."""
-    sent = with_lengths(traffic(cohort), cohort, config.average)
-    if config.fesem_init == "shared":
-        return sent
-    more = jnp.where(cohort.round == 0, jnp.sum(federation.trains, dtype=jnp.int32), 0)
-    return with_exchange(sent, more, beside=True)
-
-
-def first_centres(key: Array, model: Model, clusters: int) -> Array:
-    """f32[K, d] independent initialisations, none of which is `w_0`."""
-    return first_models(key, model, clusters + 1)[1:]
-
-
-fesem = Entry(Config, make)
+fesem = entry("fesem", FeSEM)

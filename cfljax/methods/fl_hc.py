@@ -28,11 +28,10 @@ from cfljax.federation.cohort import present
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import Value, option
+from cfljax.registry.options import option
 from cfljax.round.before import Before
-from cfljax.round.config import TrainOptions
 from cfljax.round.entry import entry
-from cfljax.round.similarity import compared_size, similarity
+from cfljax.round.similarity import similarity
 from cfljax.round.state import State
 
 PAPER = "Briggs et al. 2020"
@@ -43,7 +42,7 @@ METRICS = {"l1": "l1", "l2": "euclidean", "cosine": "cosine"}
 class FLHC(FedAvg):
     """FL+HC: a few rounds of FedAvg, then hierarchical clustering of the clients' updates."""
 
-    splits = True
+    splits, compares_all = True, True
 
     warmup_rounds: int = option(10, "rounds of FedAvg with all clients before the clustering", low=0)
     metric: str = option("l1", "distance of updates", choices=("l1", "l2", "cosine"))
@@ -59,16 +58,6 @@ class FLHC(FedAvg):
             raise SpecError(f'{where}.linkage = "ward": is defined for metric = "l2" only, not "{self.metric}"')
         if self.similarity == "sketch" and self.metric == "l1":
             raise SpecError(f'{where}.similarity = "sketch": keeps metric = "l2" and "cosine", not "l1"')
-
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """The clustering must happen."""
-        super().check_run(where, train, data, model)
-        if self.warmup_rounds >= train.rounds:
-            raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
-
-    def per_client(self, clients: int, d: int) -> int:
-        """Its update, and its distances to all others."""
-        return compared_size(d, self.similarity) + 2 * clients
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
         """Once."""

@@ -41,7 +41,7 @@ from cfljax.round.clustered import Clustered
 from cfljax.round.config import TrainOptions
 from cfljax.round.entry import entry
 from cfljax.round.state import State
-from cfljax.types import Array, Federation, Hyper
+from cfljax.types import Array, Hyper
 
 PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"
 BLOCK = 1 << 21, 1 << 26
@@ -67,9 +67,9 @@ class Joint(CountedConfig, Clustered):
         """`local_steps` on mini-batches of `batch`."""
         return Work(None, self.local_steps, self.batch, summed=self.loss_reduction == "sum")
 
-    def first_memory(self, models: Array, federation: Federation) -> Array:
-        """f32[K, d]: Δw_k, the last move of each model."""
-        return jnp.zeros_like(models)
+    def first(self, ask: Ask, state: State) -> State:
+        """`memory` f32[K, d]: Δw_k, the last move of each model."""
+        return state._replace(memory=jnp.zeros_like(state.models))
 
     def settle(self, before: State, after: State) -> Array:
         """Eq. 2."""

@@ -47,7 +47,7 @@ from cfljax.round.auto import CountedConfig
 from cfljax.round.before import Before
 from cfljax.round.clustered import Clustered
 from cfljax.round.entry import entry
-from cfljax.round.similarity import compared_size, shortened, similarity
+from cfljax.round.similarity import shortened, similarity
 from cfljax.round.state import Begun, Done, State, places
 from cfljax.types import Array
 
@@ -67,7 +67,7 @@ class OpticsClusters(NamedTuple):
 class OCFL(CountedConfig, Clustered):
     """OCFL: clusters found once by OPTICS on the weights after one local epoch."""
 
-    joins_on_arrival = True
+    joins_on_arrival, compares_all = True, True
 
     pretrain_epochs: int = option(1, "local epochs before the clustering", low=1)
     min_samples: int = option(2, "OPTICS: neighbours of a core point", low=2)
@@ -87,10 +87,6 @@ class OCFL(CountedConfig, Clustered):
         """Combinations; raises SpecError."""
         if self.every is None and self.max_clusters != OCFL.max_clusters:
             raise SpecError(f"{where}.max_clusters = {self.max_clusters}: it has an effect only with `every`; leave it out")
-
-    def per_client(self, clients: int, d: int) -> int:
-        """Its first update."""
-        return compared_size(d, self.similarity)
 
     @property
     def counts_clusters(self) -> bool:

@@ -35,7 +35,7 @@ from cfljax.round.auto import CountedConfig
 from cfljax.round.before import Before
 from cfljax.round.clustered import Clustered
 from cfljax.round.entry import entry
-from cfljax.round.similarity import compared_size, similarity
+from cfljax.round.similarity import similarity
 from cfljax.round.state import Begun
 from cfljax.types import Array
 
@@ -46,16 +46,12 @@ PAPER = "Ghosh et al. 2019"
 class OneShot(CountedConfig, Clustered):
     """One-shot K-means: clusters found once by K-means on locally trained weights."""
 
-    joins_on_arrival = True
+    joins_on_arrival, compares_all = True, True
 
     clusters: int | str = option(3, 'number of clusters, or "auto": found before the first round', low=1, choices=("auto",))
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
     average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     similarity: str = similarity()
-
-    def per_client(self, clients: int, d: int) -> int:
-        """Its first update."""
-        return compared_size(d, self.similarity)
 
     def begin(self, ask: Before) -> Begun:
         """HOST. K-means of everybody's trained weights; only clients that are there from the start decide where the centres are."""

@@ -74,16 +74,12 @@ class Subspaces(NamedTuple):
 class PACFL(FedAvg):
     """PACFL: clusters from the angles between the clients' data subspaces."""
 
-    newcomers_train = False
+    newcomers_train, compares_all = False, True
 
     p: int = option(3, "singular vectors that a client sends", low=1)
     how: str = option("vectors", 'distance from the angles between what two clients send ("labels": cfljax\'s own)', choices=HOW)
     linkage: str = option("weighted", "distance of clusters", choices=("weighted", "average", "complete", "single"))
     threshold: float = option(4.9, "degrees at which clusters stay apart", low=0.0, traced=True)
-
-    def per_client(self, clients: int, d: int) -> int:
-        """Its angles to all others."""
-        return 2 * clients
 
     def begin(self, ask: Before) -> Begun:
         """HOST. Hierarchical clustering of what the clients send."""

@@ -26,39 +26,32 @@ import dataclasses
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.simplex import project_simplex
 from cfljax.lazy import jax, jnp
-from cfljax.local.solver import Solver
-from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.round.others import MixtureConfig, State, mixed_by, mixture_method, shares
-from cfljax.types import Array, Cohort, Hyper, Method, Model
+from cfljax.round.entry import entry
+from cfljax.round.peers import OwnModels, Peers
+from cfljax.types import Array, Hyper
 
 PAPER = "Ye et al. 2023"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(MixtureConfig):
-    """Options of pFedGraph."""
+class PFedGraph(Peers):
+    """pFedGraph: each client trains from its own mixture, by similarity and samples."""
+
+    vectors_kept = 2  # its model, and how far that has moved
 
     lam: float = option(0.8, "weight of the shares of samples against similarity", above=0.0, traced=True)
 
-    def per_client(self, clients: int, d: int) -> int:
-        """Its model, and how far that has moved."""
-        return 2 * d
-
-
-def make(config: Config, model: Model, solver: Solver) -> Method[State]:
-    """pFedGraph: each client trains from its own mixture, by similarity and samples."""
-
-    def weights(state: State, ids: Array, own: Array, hyper: Hyper) -> Array:
-        cosines = cosine_matrix(own - state.first, state.own - state.first)
-        wanted = shares(state) + cosines / (2 * hyper["lam"])
-        return jax.vmap(project_simplex, in_axes=(0, None))(wanted, state.drawn)
-
-    def start(state: State, cohort: Cohort, own: Array, hyper: Hyper) -> tuple[Array, None]:
-        mixed = mixed_by(weights(state, cohort.ids, own, hyper), state)
+    def start(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> tuple[Array, None]:
+        """Its mixture."""
+        mixed = state.mixed(self.weights(state, ids, own, hyper))
         return jnp.where(jnp.any(state.drawn), mixed, own), None
 
-    return mixture_method(model, solver, start, weights)
+    def weights(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
+        """f32[S, C]: the projections of p + c / (2 lam) on the simplex."""
+        cosines = cosine_matrix(own - state.first, state.own - state.first)
+        wanted = state.shares + cosines / (2 * hyper["lam"])
+        return jax.vmap(project_simplex, in_axes=(0, None))(wanted, state.drawn)
 
 
-pfedgraph = Entry(Config, make)
+pfedgraph = entry("pfedgraph", PFedGraph)

@@ -39,6 +39,8 @@ class Ask:
         """bool[K]: which models are in use; None: all."""
         self.more = jnp.zeros_like(cohort.ids)
         """i32[S]: the vectors that each participant was sent beyond the one that it trains."""
+        self.asked: Array | None = None
+        """i32[]: how many clients have trained before the first round, which that bills; None: nobody."""
 
     @property
     def private(self) -> bool:
@@ -77,6 +79,12 @@ class Ask:
         ids = self.cohort.ids
         jobs = Jobs(ids, self.cohort.mask, jnp.ones(ids.shape), models, jnp.zeros_like(ids))
         return self.solver.gradient(self.federation, jobs)[0]
+
+    def updates(self, start: Array, epochs: int | None = None, steps: int | None = None) -> Array:
+        """f32[C, d]: the updates of all clients that train from `start` f32[d] for so long, before the first round."""
+        solver, everyone = solver_before(self.solver, epochs, steps), self.cohort
+        self.asked = jnp.sum(everyone.mask, dtype=jnp.int32)
+        return pretrain(solver, self.key, self.federation, self.hyper, start, everyone.ids, everyone.mask)
 
     def pretrained(
         self, start: Array, then: Callable[[Array], Array], epochs: int | None = None, steps: int | None = None

@@ -20,11 +20,11 @@ from cfljax.lazy import jnp
 from cfljax.local.solver import Solver
 from cfljax.registry.options import option
 from cfljax.round.choice import need_clients
-from cfljax.round.common import first_model_on_host, with_exchange
+from cfljax.round.common import first_model_on_host
 from cfljax.round.config import MethodConfig
 from cfljax.round.pretrain import all_updates, pretrainer, ready, solver_before
 from cfljax.round.state import Number
-from cfljax.types import Array, Cohort, Federation, Hyper, Model, Traffic, Tree, on_host
+from cfljax.types import Array, Federation, Hyper, Model, Tree, on_host
 
 PROBED = 256
 """The most clients whose updates are compared."""
@@ -103,14 +103,6 @@ def count(number: Number | None, clusters: int) -> int | Array:
 def allowed(number: Number | None, clusters: int) -> Array | None:
     """bool[K]: which of `clusters` models may be chosen; None: all."""
     return None if number is None else jnp.arange(clusters) < number.clusters
-
-
-def with_probe(sent: Traffic, number: Number | None, cohort: Cohort) -> Traffic:
-    """The traffic of a round; in round 0 with what finding the number has sent: one vector down and one up for each probed
-    client."""
-    if number is None:
-        return sent
-    return with_exchange(sent, jnp.where(cohort.round == 0, number.probed, 0), beside=True)
 
 
 def extras_of(number: Number | None) -> dict[str, Array]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
 from cfljax.round.config import MethodConfig, TrainOptions
+from cfljax.round.similarity import compared_size
 from cfljax.types import Array, Hyper, LocalStep, Tree
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
@@ -18,7 +19,7 @@ if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.round.ask import Ask
     from cfljax.round.before import Before
     from cfljax.round.state import Begun, Done, State
-    from cfljax.types import Federation, Model
+    from cfljax.types import Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,10 @@ class Clustered(MethodConfig):
     """Whether each cluster has a momentum buffer, `state.memory` f32[K, d], that its members begin with and that is averaged."""
     compares = False
     """Whether `remember` looks at the participants' updates (`done.moves`), or with an option `similarity` at sketches of them."""
+    compares_all = False
+    """Whether `begin` or `regroup` compares all clients with each other, with an option `similarity` by their updates."""
+    everybody = False
+    """Whether all clients take part in each round."""
     splits = False
     """Whether all clients begin in one cluster, of `max_clusters` places."""
     true_groups = False
@@ -125,9 +130,13 @@ class Clustered(MethodConfig):
         """f32[K, d]: the models after a round, from the average models. `state`: before the round."""
         return models
 
-    def first_memory(self, models: Array, federation: Federation) -> Tree:
-        """What the method remembers before the first round, if `begin` does not make it."""
-        return jnp.zeros_like(models) if self.buffers else None
+    def first(self, ask: Ask, state: State) -> State:
+        """The state before the first round, if `begin` does not make it, from one without memory. `ask`: all clients that train."""
+        return state._replace(memory=jnp.zeros_like(state.models)) if self.buffers else state
+
+    def prepare(self, ask: Ask, state: State) -> State:
+        """The state that the participants of a round find, from that after the last round."""
+        return state
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Tree:
         """What the method remembers after a round, from the states before it and (models and labels) after it."""
@@ -158,8 +167,11 @@ class Clustered(MethodConfig):
         return state.extras
 
     def per_client(self, clients: int, d: int) -> int:
-        """Its model when it is scored, where that is made then."""
-        return d if type(self).adapt is not Clustered.adapt else 0
+        """Its model when it is scored, where that is made then; what is compared of it, and its similarity with all others."""
+        kept = self.vectors_kept * d + (d if type(self).adapt is not Clustered.adapt else 0)
+        if not self.compares_all:
+            return kept
+        return kept + 2 * clients + (compared_size(d, self.similarity) if self.similarity else 0)
 
     @property
     def newcomers_train(self) -> bool:
@@ -204,3 +216,18 @@ class Clustered(MethodConfig):
             if any(beside := [train.divided_by, *both]):
                 why = "new clusters have other models; leave one of them out"
                 raise SpecError(f"{where}.every = {self.every} with {next(filter(None, beside))}: {why}")
+        if 0 < self.warmup_rounds >= train.rounds:
+            raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
+        if self.everybody:
+            _need_everybody(where, train, data)
+
+
+def _need_everybody(where: str, train: TrainOptions, data: Value) -> None:
+    """Raise SpecError unless every client takes part in each round."""
+    clients, wanted = getattr(getattr(data, "parts", None), "clients", None), train.participation
+    everyone = isinstance(clients, int) and wanted >= clients if isinstance(wanted, int) else wanted == 1.0
+    why = "all members of a cluster take part in each round"
+    if not everyone or train.dropout > 0:
+        raise SpecError(f"{where}: {why}; give it train.participation = 1.0 and no train.dropout")
+    if train.clocked is not None and (train.clocked.deadline_s or train.clocked.trace):
+        raise SpecError(f"{where}: {why}; give it a train.clock without deadline_s and trace")

@@ -116,7 +116,10 @@ class ClusteredMethod:
         else:
             models = first_models(key, self.model, config.models_kept)
         asked = jnp.int32(0) if self.regroups else None if number is None else number.probed
-        return State(models, none, active=active, memory=config.first_memory(models, federation), asked=asked, number=number)
+        everyone = Cohort(jnp.arange(federation.clients), federation.trains, jnp.ones(federation.clients), jnp.int32(0))
+        ask = Ask(self.solver, key, federation, everyone, hyper, active, in_round=False)
+        state = config.first(ask, State(models, none, active=active, asked=asked, number=number))
+        return state if ask.asked is None else state._replace(asked=ask.asked + (0 if asked is None else asked))
 
     def round(self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         """One round: who is there, and their training."""
@@ -147,6 +150,7 @@ class ClusteredMethod:
         """The round of the participants that have been drawn."""
         config = self.config
         ask = Ask(self.solver, key, federation, cohort, hyper, state.active)
+        state = config.prepare(ask, state)
         which, mix, trained = self._train(ask, state)
         models = config.after(trained.mixed.new, hyper, state)
         memory = trained.velocity if config.buffers else state.memory

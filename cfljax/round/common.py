@@ -15,7 +15,6 @@ from cfljax.errors import SpecError
 from cfljax.kernels.mix import Mixed, usable
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import averages, with_lengths
-from cfljax.local.meter import count_beside
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
@@ -81,11 +80,8 @@ def traffic(
     return Traffic(*(jnp.asarray(each, jnp.int32) * n for each in (vectors_down, vectors_up, floats_down, floats_up)))
 
 
-def with_exchange(sent: Traffic, clients: Array, beside: bool = False) -> Traffic:
-    """The traffic of a round, plus one vector down and one up for each of i32[] `clients`: participants of the round that send once
-    more, or, `beside` them, others."""
-    if beside:
-        count_beside(clients)
+def with_exchange(sent: Traffic, clients: Array) -> Traffic:
+    """The traffic of a round, plus one vector down and one up for each of i32[] `clients`, participants that send once more."""
     return sent._replace(vectors_down=sent.vectors_down + clients, vectors_up=sent.vectors_up + clients)
 
 

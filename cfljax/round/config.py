@@ -89,6 +89,8 @@ class MethodConfig:
     round mixes updates by `averages` and `train_and_mix`, and nothing else in it looks at them. A reason is inherited, "" not."""
     trains_once = True
     """Whether a participant trains once a round, by the optimiser of the run, so that `train.keep_state` can keep its state."""
+    vectors_kept = 0
+    """How many vectors of a model's size a run holds for each client at once."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
 
@@ -135,7 +137,7 @@ class MethodConfig:
 
     def per_client(self, clients: int, d: int) -> int:
         """The numbers that a run holds in memory for each of its `clients` clients at once. `d`: the number of parameters."""
-        return 0
+        return self.vectors_kept * d
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """The numbers of noised sums that a run of `rounds` rounds publishes, for the accounting of `train.privacy`: (sums over the
@@ -154,11 +156,8 @@ class PersonalConfig(MethodConfig):
     """The base class of the options of methods that keep a model for each client."""
 
     own = True
+    vectors_kept = 1
     waits = "what its clients keep for themselves would be ahead of the clock"
-
-    def per_client(self, clients: int, d: int) -> int:
-        """Its model."""
-        return d
 
 
 Config = TypeVar("Config", bound=MethodConfig, contravariant=True)

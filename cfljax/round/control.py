@@ -1,4 +1,4 @@
-"""Methods that correct each client's steps by a vector of its own: their options, their state, and what their rounds share.
+"""`Controlled`: the recipe of methods with one global model whose clients correct their steps by a vector of their own.
 
 Inside true groups (`groups = "true"`) the members of a group share a model and a control of their own, as in `oracle`. Where
 the groups change (`data.drift`), a client takes its own vector along to its new group.
@@ -7,86 +7,153 @@ the groups change (`data.drift`), a client takes its own vector along to its new
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cfljax.kernels.mix import Mixed, usable, weights_by
+from cfljax import keys
+from cfljax.errors import SpecError
+from cfljax.kernels.mix import mix_updates, usable, weights_by
 from cfljax.lazy import jnp
+from cfljax.local.reports import report
+from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.send import attackers
-from cfljax.local.solver import Solver
 from cfljax.registry.options import option
-from cfljax.round.common import first_model, need_groups
-from cfljax.round.config import PersonalConfig
-from cfljax.types import Array, Cohort, Federation, Hyper, Method, Model
-from cfljax.types.method import Round
+from cfljax.round.common import first_model, need_groups, traffic
+from cfljax.round.config import PersonalConfig, TrainOptions
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
+
+if TYPE_CHECKING:
+    from cfljax.local.optimiser import StepRule
+    from cfljax.local.own_steps import OwnSteps
+    from cfljax.local.solver import Solver
+    from cfljax.registry.options import Value
 
 
-@dataclasses.dataclass(frozen=True)
-class ControlConfig(PersonalConfig):
-    """The base class of the options of these methods. Each client keeps a vector, but is scored with its group's model."""
-
-    own = False
-    own_server = True
-
-    groups: str = option("one", "who shares a model: all clients, or those of a true group", choices=("one", "true"))
-
-    def per_client(self, clients: int, d: int) -> int:
-        """Its control vector."""
-        return d
-
-
-class Controlled(NamedTuple):
+class Vectors(NamedTuple):
     """The state of these methods."""
 
     models: Array
     """f32[K, d]."""
     control: Array
-    """f32[K, d]: the server's control vector of each model, a mean over the clients of its group."""
+    """f32[K, d]: c, the server's control vector of each model, a mean over the clients of its group."""
     own: Array
-    """f32[C, d]: the control vector of each client; zeros until it has trained."""
+    """f32[C, d]: c_i, the control vector of each client; zeros until it has trained."""
     labels: Array
     """i32[C]: the model of each client."""
 
-    def kept_by(self, ids: Array, mask: Array, vectors: Array) -> Array:
-        """f32[C, d]: the clients' control vectors, with `vectors` f32[S, d] for the clients i32[S] where mask bool[S]."""
-        return self.own.at[jnp.where(mask, ids, self.own.shape[0])].set(vectors, mode="drop")
+
+@dataclasses.dataclass(frozen=True)
+class Controlled(PersonalConfig):
+    """FedAvg of a global model w, where each client keeps a vector c_i and the server their mean c over all clients that train in
+    some round. A subclass is a method: its fields are the options, and it overrides what it does otherwise.
+
+    With `steps` participants correct their steps by c − c_i, and send the change of c_i beside the update. Without it they are
+    pulled to w − c_i by the strength `mu` of `step`, and their c_i changes by the update. Where an update or a change is not
+    finite, neither counts. The server's step is `move`. Clients are scored with w.
+    """
+
+    own = False
+    own_server = True
+    average = "uniform"
+    """The weights of the participants, and of the clients in c: "samples" or "uniform". Methods may have it as an option."""
+    groups: str = option("one", "who shares a model: all clients, or those of a true group", choices=("one", "true"))
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.own_steps = cls.steps is not Controlled.steps
+        cls.trains_once = not cls.own_steps
+
+    def step(self, hyper: Hyper) -> LocalStep:
+        """The numbers of a local step."""
+        return LocalStep.of(hyper)
+
+    def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
+        """The local steps. Before them c − c_i is at home, and after them the new c_i."""
+        raise NotImplementedError
+
+    def move(self, models: Array, mean: Array, control: Array, hyper: Hyper) -> Array:
+        """f32[K, d]: the models after a round, from those before it, the mean update and the new c."""
+        return models + mean
+
+    @property
+    def no_feedback(self) -> str:
+        """Control vectors hold what is dropped, or are sent."""
+        if self.own_steps:
+            return "it sends control vectors beside updates, which have their own"
+        return "its h_i hold what is dropped already"
+
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+        """Control vectors that are sent are not private; raises SpecError."""
+        if self.own_steps and train.transit.privacy is not None:
+            raise SpecError(f"train.privacy with {where}: control variates are sent without clipping or noise; leave it out")
 
 
-def controlled(name: str, config: ControlConfig, model: Model, round: Round[Controlled]) -> Method[Controlled]:
-    """The method of this name whose rounds are done by `round`."""
-    apart = config.groups == "true"
+def method_of(name: str, config: Controlled, model: Model, solver: Solver) -> Method[Vectors]:
+    """The functions of the method of this name."""
+    apart, two = config.groups == "true", config.own_steps
+    trainer = solver.with_step(config.step)
+    if two:
+        trainer = solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
 
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
         if apart:
             need_groups(f'method "{name}" with groups = "true"', federation)
         return {}
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Controlled:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Vectors:
         labels = jnp.asarray(federation.group) if apart else jnp.zeros(federation.clients, jnp.int32)
         models = jnp.tile(first_model(key, model), (federation.groups if apart else 1, 1))
-        return Controlled(models, jnp.zeros_like(models), jnp.zeros((federation.clients, model.size)), labels)
+        return Vectors(models, jnp.zeros_like(models), jnp.zeros((federation.clients, model.size)), labels)
 
-    def follow(state: Controlled, federation: Federation) -> Controlled:
+    def round(key: Array, state: Vectors, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Vectors, Info]:
+        which, own = jnp.maximum(state.labels[cohort.ids], 0), state.own[cohort.ids]
+        start, mine = state.models[which], jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
+        more = {"home": state.control[which] - own} if two else {"anchor": start - own, "anchor_of": mine}
+        jobs = jobs_from(cohort, state.models, which, **more)
+        updates = trainer.train(key, federation, jobs, hyper)
+        meant, beside = updates.delta, keys.fold(key, "control")  # its draws differ from those of the update
+        sent = [solver.send(key, federation, jobs, updates.delta, hyper)]
+        if two:
+            assert updates.home is not None
+            meant = jnp.where((updates.steps > 0)[:, None], updates.home - own, 0.0)
+            sent.append(solver.send(beside, federation, jobs, meant, hyper))
+        sane = cohort.mask & jnp.stack([usable(each) for each in sent]).all(axis=0)
+        delta, *_, change = (jnp.where((cohort.mask & ~sane)[:, None], jnp.nan, each) for each in (sent[0], *sent))
+
+        mix = weights_by(which, cohort.mask, sizes(federation, cohort), state.models.shape[0], config.average)
+        share, rule = shares(state, federation, cohort, config.average), solver.rule(key, hyper)
+        moved = mix_updates(mix, delta, jnp.zeros_like(state.models), rule)
+        drawn = share.sum(axis=1, keepdims=True)
+        if two:
+            control = mix_updates(share, change, state.control, solver.rule(beside, hyper)).new
+        else:
+            control = state.control + drawn * moved.new
+        moves = drawn > 0
+        if rule.noise is None:  # with noise, a model that stays would reveal that no update was finite
+            moves = moves & ~moved.lost[:, None]
+        models = jnp.where(moves, config.move(state.models, moved.new, control, hyper), state.models)
+
+        into = jnp.where(sane, cohort.ids, federation.clients)
+        kept = state.own.at[into].set(own + known(solver, federation, cohort, hyper, meant, change), mode="drop")
+        mixed = moved._replace(new=models, nonfinite=jnp.sum(cohort.mask & ~sane, dtype=jnp.int32))
+        seen = updates._replace(delta=delta, home=None)
+        info = report(federation, cohort, seen, start, models[which], mixed, traffic(cohort, len(sent), len(sent)))
+        return Vectors(models, control, kept, state.labels), info
+
+    def follow(state: Vectors, federation: Federation) -> Vectors:
         return state._replace(labels=jnp.asarray(federation.group))
 
     models, followed = lambda state: (state.models, state.labels), follow if apart else None
     return Method(init, round, models, setup=setup, chooses=not apart, follow=followed)
 
 
-def shares(state: Controlled, federation: Federation, cohort: Cohort, average: str) -> Array:
+def shares(state: Vectors, federation: Federation, cohort: Cohort, average: str) -> Array:
     """f32[K, S]: the weight of each participant among all clients of its group that train in some round, by their samples or
     equally (`average`)."""
     size = federation.train.count.astype(jnp.float32)
     of_all = weights_by(state.labels, federation.trains, size, state.models.shape[0], average)
     return jnp.where(cohort.mask, of_all[:, cohort.ids], 0.0)
-
-
-def unbroken(cohort: Cohort, *rows: Array) -> tuple[Array, list[Array]]:
-    """(bool[S]: which participants send nothing but finite rows f32[S, d], the rows): where one of a participant's rows is
-    not finite, none is."""
-    sane = jnp.stack([usable(each) for each in rows]).all(axis=0)
-    return cohort.mask & sane, [jnp.where((cohort.mask & ~sane)[:, None], jnp.nan, each) for each in rows]
 
 
 def known(solver: Solver, federation: Federation, cohort: Cohort, hyper: Hyper, meant: Array, told: Array) -> Array:
@@ -96,8 +163,3 @@ def known(solver: Solver, federation: Federation, cohort: Cohort, hyper: Hyper, 
         return told
     lies = attackers(solver.sending, hyper, federation)[cohort.ids]
     return jnp.where(lies[:, None], meant, told)
-
-
-def counted(cohort: Cohort, sane: Array, models: Array, moved: Mixed) -> Mixed:
-    """The record of a round with the new models f32[K, d]. `sane` bool[S]: the participants that were not left out."""
-    return moved._replace(new=models, nonfinite=jnp.sum(cohort.mask & ~sane, dtype=jnp.int32))

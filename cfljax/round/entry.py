@@ -10,12 +10,16 @@ from cfljax.round.at_home import AtHome
 from cfljax.round.at_home import method_of as method_of_home
 from cfljax.round.clustered import Clustered
 from cfljax.round.clusters import ClusteredMethod
+from cfljax.round.control import Controlled
+from cfljax.round.control import method_of as method_of_controlled
 from cfljax.round.parts import make_in_parts
+from cfljax.round.peers import Peers
+from cfljax.round.peers import method_of as method_of_peers
 from cfljax.round.soft import Soft
 from cfljax.round.soft import method_of as method_of_soft
 from cfljax.types import Method, Model
 
-Recipe = Clustered | Soft | AtHome
+Recipe = Clustered | Soft | AtHome | Peers | Controlled
 
 
 def method_of(name: str, config: Recipe, model: Model, solver: Solver) -> Method[Any]:
@@ -24,6 +28,10 @@ def method_of(name: str, config: Recipe, model: Model, solver: Solver) -> Method
         return method_of_soft(name, config, model, solver)
     if isinstance(config, AtHome):
         return method_of_home(config, model, solver)
+    if isinstance(config, Controlled):
+        return method_of_controlled(name, config, model, solver)
+    if isinstance(config, Peers):
+        return method_of_peers(config, model, solver)
 
     def make(config: Clustered, model: Model, solver: Solver) -> Method[Any]:
         return ClusteredMethod(name, config, model, solver).method()

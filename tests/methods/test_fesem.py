@@ -36,8 +36,8 @@ def test_agrees_with_a_plain_program_of_the_authors(participants, clusters, comp
     wanted, own, begun = authors(net, clients, columns, w0, seed, 8, participants, clusters, 0.3, 5, 2)
     for state, (centres, labels) in zip(states[1:], wanted, strict=True):
         np.testing.assert_array_equal(state.labels, labels)
-        np.testing.assert_allclose(state.centres, centres, atol=1e-5 * np.abs(centres).max())
-    for mine, theirs in zip(np.asarray(states[-1].own), own, strict=True):
+        np.testing.assert_allclose(state.models, centres, atol=1e-5 * np.abs(centres).max())
+    for mine, theirs in zip(np.asarray(states[-1].memory.own), own, strict=True):
         assert np.isnan(mine).all() if theirs is None else np.allclose(mine, theirs[columns], atol=1e-5)
     assert bool(begun) == anew  # both ways of a step are met
     assert [[int(n) for n in info.traffic] for info in infos[:2]] == [[participants] * 2 + [0, 0]] * 2
@@ -80,14 +80,14 @@ def test_fedgroups_program_agrees_with_a_plain_loop_over_clients(average, fesem_
     w0, centres = starts(toy.model().init, 0, 3)
     wanted, own = fesem(net, clients, centres, w0, 0, 4, 5, 1.0, 5, 2, average, fesem_init)
     close(states, method, wanted)
-    np.testing.assert_allclose(states[-1].own, own, atol=1e-5 * np.abs(own).max())
+    np.testing.assert_allclose(states[-1].memory.own, own, atol=1e-5 * np.abs(own).max())
     labels = np.asarray(states[-1].labels)
     if fesem_init == "shared":
         assert len(set(np.asarray(states[1].labels).tolist())) == 2  # unseen, and the centre nearest to w_0
     extra = 8 if fesem_init == "own" else 0
     assert [[int(n) for n in info.traffic] for info in infos[:2]] == [[5 + extra, 5 + extra, 0, 0], [5, 5, 0, 0]]
     part = states[1]
-    nearest = np.linalg.norm(np.asarray(part.own)[:, None] - np.asarray(part.centres)[None], axis=2).argmin(axis=1)
+    nearest = np.linalg.norm(np.asarray(part.memory.own)[:, None] - np.asarray(part.models)[None], axis=2).argmin(axis=1)
     chosen = np.asarray(method.score(part, federation(), {}))
     np.testing.assert_array_equal(chosen, np.where(np.asarray(part.labels) < 0, nearest, part.labels))
     assert (np.asarray(part.labels) < 0).any() and labels.min() >= -1
@@ -107,8 +107,8 @@ def test_clients_part_where_those_of_the_plain_program_do():
 def test_no_centre_is_the_model_that_clients_start_at():
     states, _, _ = play.rounds("fesem", federation(), rounds=0, work=WORK, clusters=3, **PORT)
     w0, centres = starts(toy.model().init, 0, 3)
-    np.testing.assert_allclose(states[0].own, np.tile(w0, (8, 1)))
-    np.testing.assert_allclose(states[0].centres, centres)
+    np.testing.assert_allclose(states[0].memory.own, np.tile(w0, (8, 1)))
+    np.testing.assert_allclose(states[0].models, centres)
     apart = np.linalg.norm(np.array(centres)[:, None] - np.array([w0, *centres])[None], axis=2)
     assert (np.sort(apart, axis=1)[:, 1] > 0).all()
 
@@ -118,5 +118,5 @@ def test_a_broken_client_keeps_its_last_weights():
     options = {"clusters": 3, "average": "samples", "fesem_init": "own"} | PORT
     states, infos, _ = play.rounds("fesem", broken, work=WORK, lr=1.0, **options)
     assert sum(int(info.nonfinite) for info in infos) > 0
-    assert np.isfinite(states[-1].centres).all() and np.isfinite(states[-1].own).all()
-    assert np.array_equal(states[-1].own[2], states[0].own[2])
+    assert np.isfinite(states[-1].models).all() and np.isfinite(states[-1].memory.own).all()
+    assert np.array_equal(states[-1].memory.own[2], states[0].memory.own[2])

@@ -20,7 +20,7 @@ def fesem(net, clients, centres, w0, seed, rounds, participants, lr, batch, epoc
     centres, labels, history = [np.array(m, np.float64) for m in centres], np.full(len(clients.uid), -1), []
     own = [np.array(w0, np.float64) for _ in clients.uid]
     if fesem_init == "own":
-        key = keys.fold(keys.root(seed), "own")
+        key = keys.fold(keys.root(seed), "pretrain")
         own = [
             plain.fit(net, w, d, plain.local_key(key, u), lr, batch, 1)[0]
             for w, d, u in zip(own, clients.train, clients.uid, strict=True)

@@ -1,0 +1,122 @@
+"""`Peers`: the recipe of methods with a model for each client, which may train near its mixture of all clients' models."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
+
+from cfljax.errors import SpecError
+from cfljax.kernels.mix import usable, weighted_sum
+from cfljax.lazy import jax, jnp
+from cfljax.local.reports import report
+from cfljax.round.common import first_model, keep_own, traffic
+from cfljax.round.config import PersonalConfig, TrainOptions
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model
+
+if TYPE_CHECKING:
+    from cfljax.local.solver import Solver
+    from cfljax.registry.options import Value
+
+
+class OwnModels(NamedTuple):
+    """The models that the server has of the clients."""
+
+    own: Array
+    """f32[C, d]: the last model of each client; w_0 for those that have not trained."""
+    drawn: Array
+    """bool[C]: has a model of its own that is finite."""
+    size: Array
+    """f32[C]: the number of training samples of each client."""
+    first: Array
+    """f32[d]: w_0."""
+
+    @property
+    def shares(self) -> Array:
+        """f32[C]: the samples of each client that has trained over those of all that have; 0 for the others."""
+        weight = jnp.where(self.drawn, self.size, 0.0)
+        return weight / jnp.maximum(weight.sum(), 1.0)
+
+    def mixed(self, weights: Array) -> Array:
+        """f32[S, d]: mixtures of the clients' models, with weights f32[S, C]."""
+        return weighted_sum(weights, self.own)[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Peers(PersonalConfig):
+    """A participant trains from the model that `start` gives it, and keeps what becomes of that, if it is finite. A subclass is a
+    method: its fields are the options, and it overrides what it does otherwise.
+
+    A client is scored with its model; one that has not trained, with the mean by samples of the models of all that have. With
+    `sends = False` nothing leaves a client, which is then scored with the first model.
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if not cls.sends:
+            cls.waits = "nothing is sent, so nobody waits"
+
+    def step(self, hyper: Hyper) -> LocalStep:
+        """The numbers of a local step. Its pull `mu` is to the second model of `start`."""
+        return LocalStep.of(hyper)
+
+    def start(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> tuple[Array, Array | None]:
+        """(the models f32[S, d] from which the clients i32[S] train, and those to which they are pulled; None: no pull). `own`
+        f32[S, d]: their models."""
+        return own, None
+
+    def weights(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
+        """f32[S, C]: the weight of each client's model in the mixtures of the clients i32[S]. Rows sum to one."""
+        return jax.nn.one_hot(ids, state.drawn.shape[0])
+
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+        """Noise and robust rules are for sums of updates; raises SpecError."""
+        transit = train.transit
+        if self.sends and transit.privacy is not None and transit.privacy.noise > 0:
+            why = "each client gets a mixture of others' models, which is no sum of clipped updates; use noise = 0"
+            raise SpecError(f"train.privacy.noise = {transit.privacy.noise} with {where}: {why}")
+        if self.sends and transit.robust is not None:
+            why = "each client gets a mixture of its own, in place of a mean over participants; leave it out"
+            raise SpecError(f'train.robust = "{transit.robust.name}" with {where}: {why}')
+
+    def releases(self, rounds: int) -> tuple[int, int]:
+        """Noised sums: none."""
+        return 0, 0
+
+
+def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
+    """The functions of the method."""
+    stepped = solver if type(config).step is Peers.step else solver.with_step(config.step)
+    train, vectors = (stepped.fit, 1) if config.sends else (stepped.train, 0)
+
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> OwnModels:
+        first, size = first_model(key, model), jnp.asarray(federation.train.count, jnp.float32)
+        return OwnModels(jnp.tile(first, (federation.clients, 1)), jnp.zeros(federation.clients, bool), size, first)
+
+    def round(key: Array, state: OwnModels, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[OwnModels, Info]:
+        mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
+        own = state.own[cohort.ids]
+        begin, pull = config.start(state, cohort.ids, own, hyper)
+        jobs = Jobs(cohort.ids, cohort.mask, cohort.work, begin, mine, pull, None if pull is None else mine)
+        updates = train(key, federation, jobs, hyper)
+        mixed = keep_own(cohort, updates.delta, begin)
+        sane = cohort.mask & usable(updates.delta)
+        new = jnp.where(sane[:, None], mixed.new, own)  # a client whose update is broken keeps its model
+        into = jnp.where(sane, cohort.ids, federation.clients)
+        info = report(federation, cohort, updates, begin, new, mixed, traffic(cohort, vectors, vectors))
+        drawn = state.drawn.at[into].set(True, mode="drop")
+        return state._replace(own=state.own.at[into].set(new, mode="drop"), drawn=drawn), info
+
+    def models(state: OwnModels) -> tuple[Array, Array]:
+        mine = jnp.arange(state.own.shape[0], dtype=jnp.int32)
+        if not config.sends:
+            return state.own, mine
+        middle = jnp.where(jnp.any(state.drawn), state.mixed(state.shares[None])[0], state.first)
+        return jnp.where(state.drawn[:, None], state.own, middle[None]), mine
+
+    def shares(state: OwnModels, federation: Federation, hyper: Hyper) -> Array:
+        """f32[C, C]: the mixtures that would be made next; of a client that has not trained the mean by samples, or itself."""
+        everybody = jnp.arange(state.own.shape[0], dtype=jnp.int32)
+        middle = jnp.where(jnp.any(state.drawn), state.shares, jnp.eye(everybody.shape[0]))
+        return jnp.where(state.drawn[:, None], config.weights(state, everybody, state.own, hyper), middle)
+
+    return Method(init, round, models, chooses=False, shares=shares if config.sends else None)
