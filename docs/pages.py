@@ -13,6 +13,7 @@ import re
 import sys
 import types
 import typing
+from collections import Counter
 from pathlib import Path
 
 from cfljax import errors
@@ -26,7 +27,10 @@ from cfljax.models import MODELS
 from cfljax.registry.options import show
 
 DOCS = Path(__file__).parent
+HEAD = ("key", "value", "default", "what")
 MADE = "<!-- written by: python docs/pages.py -->\n"
+SHARED = 4
+"""A row of options that this many entries of a registry have is written once."""
 KINDS = {int: "integer", float: "number", str: "text", bool: "true, false", dict: "table", type(None): ""}
 TABLES = {
     "data.new_clients": data.NewClients,
@@ -53,7 +57,7 @@ LATE = [
 ]
 TOP = [
     ("name", "text", "the sweep's name; its results folder is `results/NAME`"),
-    ("seeds", 'list, or `"a:b"`', "a run for each seed; the default is one, 0"),
+    ("seeds", 'list, or `"a:b"`', "random seeds, a run for each; the default is one, 0"),
     ("data", "table", "the data set, its partition, and their options: [below](#data), [data sets](names.md#data-sets)"),
     ("model", "table or name", "the model and [its options](names.md#models)"),
     ("train", "table", "how clients train and what a round is: [below](#train)"),
@@ -74,6 +78,30 @@ TOP = [
     ("search", "table", "how `cfljax tune` searches: [below](#search)"),
     ("plugins", "list of files", "files or modules with [things of your own](own.md), beside the spec"),
 ]
+FAMILIES = {
+    "global": ("one model for all clients", "no", "one model down, one update up", "fedavg fedprox scaffold feddyn ccs_rfedavg"),
+    "clustered": (
+        "the model of its cluster",
+        "some, and most of these can find it; others need a threshold",
+        "one model down, one update up; K models down if clients choose by loss",
+        "oracle ifca cfl_mgd joint fedgroup one_shot fesem fl_hc pacfl ocfl cfl_sattler stocfl feddrift",
+    ),
+    "soft": ("a weighted mixture of the clusters' models", "yes", "K models down, one to K updates up", "fedem fedrc fedsoft"),
+    "personal": (
+        "a personalized model, or a personalized part of one",
+        "no",
+        "one model down, one update up, or only the shared part",
+        "local ditto apfl pfedme per_fedavg fedamp pfedgraph fedbcd fedper lg_fedavg fedrep fedbabu",
+    ),
+}
+"""Family -> what a client ends with, whether it needs a number of clusters, what is sent, its methods."""
+SENT = {
+    "scaffold": "2 down, 2 up", "ifca": "K down, 1 up", "cfl_mgd": "K + 1 down, 2 up", "joint": "2K down, 1 up",
+    "stocfl": "2 down, 2 up", "feddrift": "1 down, 1 up; K down every few rounds", "fedem": "K down, K up", "fedrc": "K down, K up",
+    "fedsoft": "K down, 1 up", "local": "nothing", "fedper": "the body down and up", "fedrep": "the body down and up",
+    "fedbabu": "the body down and up", "lg_fedavg": "the head down and up",
+}  # fmt: skip
+"""Method -> models that a participant receives and sends in a round, if they are not one down and one up."""
 CODES = [
     (0, "done", "everything that was asked for"),
     (1, "some runs failed", "others are kept; `--retry-failed` tries the failed ones again"),
@@ -86,9 +114,15 @@ CODES = [
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown. Examples in braces become code, because mkdocs takes `{ … }` for attributes of the cell."""
     lines = [head, ("---",) * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(coded(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def coded(text: str) -> str:
+    """Return the text with its tables in braces as code."""
+    parts = re.split(r"(`+[^`]*`+)", text)
+    return "".join(part if i % 2 else re.sub(r"\{[^{}]+\}", r"`\g<0>`", part) for i, part in enumerate(parts))
 
 
 def accepted(hint: object, meta: typing.Mapping[str, typing.Any]) -> str:
@@ -105,8 +139,8 @@ def accepted(hint: object, meta: typing.Mapping[str, typing.Any]) -> str:
     return ", ".join([part for part in dict.fromkeys(parts) if part] + limits)
 
 
-def options(cls: type) -> str:
-    """The table of an Options class."""
+def rows_of(cls: type) -> list[tuple[str, ...]]:
+    """Return a row for each option of an Options class."""
     hints, rows = typing.get_type_hints(cls), []
     for field in dataclasses.fields(cls):
         default = "required" if field.default is dataclasses.MISSING else f"`{show(field.default)}`"
@@ -114,7 +148,22 @@ def options(cls: type) -> str:
         star = " *" if field.metadata.get("traced") else ""
         what = field.metadata.get("help") or " ".join(inspect.cleandoc(field.metadata.get("doc", "")).split())
         rows.append((f"`{field.name}`{star}", accepted(hints[field.name], field.metadata), default, what))
-    return table(("key", "value", "default", "what"), rows) if rows else "No options."
+    return rows
+
+
+def options(cls: type, shared: typing.Collection[tuple[str, ...]] = (), where: str = "") -> str:
+    """Return the table of an Options class. Rows in `shared` are only named, with a link to `where` they are described."""
+    rows = [row for row in rows_of(cls) if row not in shared]
+    named = [row[0] for row in rows_of(cls) if row in shared]
+    parts = [table(HEAD, rows)] if rows else []
+    parts += [f"{'Also' if rows else 'Options:'} {', '.join(named)}: [described above]({where})."] if named else []
+    return "\n\n".join(parts) or "No options."
+
+
+def shared_rows(classes: list[type]) -> list[tuple[str, ...]]:
+    """Return the rows that several of these Options classes have in common."""
+    counted = Counter(row for cls in classes for row in rows_of(cls))
+    return [row for row, count in counted.items() if count >= SHARED]
 
 
 def spec() -> str:
@@ -168,9 +217,11 @@ def commands() -> str:
     parts += ["An error is one line on standard error: the file, the key, the bad value, and the nearest valid one.", ""]
     parts += ["## Variables of the environment", "", table(("variable", "what"), [
         ("`CFLJAX_DATA`", "the folder of data files"),
-        ("`CFLJAX_CACHE`", "the folder of compiled programs, prepared data and sums of files"),
+        ("`CFLJAX_CACHE`", "the folder of compiled programs, prepared data and hashes of files; it may be deleted"),
         ("`CFLJAX_DEBUG`", "1: errors with their traceback"),
     ]), ""]  # fmt: skip
+    parts += ["## Shell completion", "", "`cfljax completion SHELL` prints a script for bash, zsh or fish, which completes commands, flags and "
+        "methods. For bash, put `source <(cfljax completion bash)` into `~/.bashrc`. `cfljax --version` prints the version.", ""]  # fmt: skip
     for name in COMMANDS:
         parser = importlib.import_module(f"cfljax.commands.{name}").parser(f"cfljax {name}")
         parts += [f"## {name}", "", inspect.cleandoc(parser.description or ""), ""]
@@ -195,22 +246,45 @@ def flags(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def methods() -> str:
-    """Every method: its paper, communication, options and readings."""
+    """Return the page of all methods: families, a list, then the paper, communication, options and readings of each."""
     parts = ["# Methods", "", MADE]
     parts.append(
-        "`cfljax methods` lists them, `cfljax methods NAME` prints what stands here. [Which method when](which.md) compares them. "
-        "Options marked * are numbers that may vary in a grid without compiling again.\n"
+        "`cfljax methods` lists the methods, and `cfljax methods NAME` prints what this page says about one. "
+        "[Which method when](which.md) compares them. Options are hyperparameters of a method; those marked * may vary in a grid "
+        "without compiling again.\n"
     )
-    told = [describe(name) for name in METHODS if METHODS.origin(name) is None]
-    rows = [(f"[`{each.name}`](#{each.name})", escaped(each.summary), each.paper) for each in told]
-    parts += [table(("method", "what it is", "published"), rows), ""]
-    for each in told:
+    told = {name: describe(name) for name in METHODS if METHODS.origin(name) is None}
+    families = [(family, *said) for family, (*said, _) in FAMILIES.items()]
+    head = ("family", "a client ends with", "needs a number of clusters?", "sent by a participant in a round")
+    parts += ["## Families", "", table(head, families), ""]
+    parts += ["K is the number of clusters. The list counts communication cost in models; what is sent once is under each method.", ""]
+    rows = []
+    for family, (*_, names) in FAMILIES.items():
+        for name in names.split():
+            each = told.pop(name)
+            rows.append((f"[`{name}`](#{name})", family, escaped(each.summary), clusters_of(name), SENT.get(name, "1 down, 1 up")))
+    assert not told, f"FAMILIES lacks {', '.join(told)}"
+    parts += [table(("method", "family", "what it is", "number of clusters", "sent"), rows), ""]
+    listed = [name for name in METHODS if METHODS.origin(name) is None]
+    shared = shared_rows([METHODS.entry(name).options for name in listed])
+    parts += ["## Options of several methods", "", table(HEAD, shared), ""]
+    for each in map(describe, listed):
         parts += [f"## {each.name}", "", each.summary, ""]
         parts += [f"- Published: {each.paper}"] if each.paper else []
-        parts += [f"- Sent per participant and round: {each.communication}", "", options(METHODS.entry(each.name).options), ""]
+        parts += [f"- Sent per participant and round: {each.communication}", ""]
+        parts += [options(METHODS.entry(each.name).options, shared, "#options-of-several-methods"), ""]
         if each.readings:
-            parts += ["How the paper is read:", "", *(f"- {escaped(reading)}" for reading in each.readings), ""]
+            said = [escaped(reading.removesuffix(" Option: none.")) for reading in each.readings]
+            parts += ["How the paper is read:", "", *(f"- {reading}" for reading in said), ""]
     return "\n".join(parts)
+
+
+def clusters_of(name: str) -> str:
+    """Return whether a method is given the number of clusters."""
+    names = {field.name for field in dataclasses.fields(METHODS.entry(name).options)}
+    if name == "oracle":
+        return "the true groups"
+    return ("given, or found" if "auto" in names else "given") if "clusters" in names else "–"
 
 
 def escaped(text: str) -> str:
@@ -219,10 +293,10 @@ def escaped(text: str) -> str:
 
 
 def names() -> str:
-    """Every data set, partition and model with its options."""
+    """Return the page of all data sets, partitions and models with their options."""
     parts = ["# Data sets, partitions, models", "", MADE]
     parts.append(
-        "The names that `data.name`, `data.partition` and `model.name` may have. Your own files: [Bring your data](data.md).\n"
+        "The names that `data.name`, `data.partition` and `model.name` may have. Custom data sets: [Bring your data](data.md).\n"
     )
     for title, kind, registry in (
         ("Data sets", "data", SOURCES),
@@ -230,12 +304,8 @@ def names() -> str:
         ("Models", "model", MODELS),
     ):
         ours = [name for name in registry if registry.origin(name) is None]
-        parts += [
-            f"## {title}",
-            "",
-            table((kind, "what it is"), [(f"`{name}`", escaped(registry.entry(name).summary)) for name in ours]),
-            "",
-        ]
+        about = [(f"`{name}`", escaped(registry.entry(name).summary)) for name in ours]
+        parts += [f"## {title}", "", table((kind, "what it is"), about), ""]
         if kind == "data":
             parts += [
                 "Further names are files and folders in `$CFLJAX_DATA`: `NAME.npz` (arrays `x_train`, `y_train`, `x_test`, "
@@ -243,9 +313,11 @@ def names() -> str:
                 "JSON, what `cfljax data import SOURCE` has made, and the "
                 "image classification sets of tensorflow-datasets (`cfljax data prepare NAME` first).\n"
             ]
+        if shared := shared_rows([registry.entry(name).options for name in ours]):
+            parts += [f"### Options of several {kind}s", "", table(HEAD, shared), ""]
         for name in ours:
             if dataclasses.fields(registry.entry(name).options):
-                parts += [f"### {name}", "", options(registry.entry(name).options), ""]
+                parts += [f"### {name}", "", options(registry.entry(name).options, shared, f"#options-of-several-{kind}s"), ""]
     return "\n".join(parts)
 
 
