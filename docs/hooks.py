@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PAGES = {
     "experiments.md": "experiments/README.md",
-    "benchmarks.md": "benchmarks/README.md",
     "contributing.md": "CONTRIBUTING.md",
 }
 PICTURES = {"speed.png": "benchmarks/results/cpu-2-cores-xeon-amx.png"}
