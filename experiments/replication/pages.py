@@ -23,6 +23,7 @@ SPREAD = (
     "who holds which data, unless several draws stand beside the number of seeds, and the choice of numbers such as the step size. "
     "Where only some seeds share a draw, an interval counts draws and not seeds."
 )
+COMMANDS = "Commands need `CFLJAX_DATA`, the folder of data files."
 
 
 def read_sections(folders: Paths, published: Paths) -> tuple[Page, list[Section]]:
@@ -53,7 +54,7 @@ def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[st
     found = {ALL: _claims(page, sections, f"{to}{{file}}.md#{{anchor}}")}
     for name, own in overview.papers(sections).items():
         paper = page.paper(name)
-        parts = [f"# {name}", paper.says, paper.findings.strip(), SPREAD]
+        parts = [f"# {name}", paper.says, paper.findings.strip(), f"{SPREAD} {COMMANDS}"]
         colours = colours_of(own)
         for at, each in enumerate(own, 1):
             images = {f"{paper.file}-{at}-{i}.svg": number for i, number in enumerate(range(len(each.published.figures)), 1)}

@@ -93,7 +93,7 @@ def test_what_was_not_run_says_so_and_claims_about_it_have_no_verdict(place):
 
 def test_the_command_says_the_flags_that_its_runs_had(place):
     page = replication_page([place / "runs"], [place / "published.toml"])
-    assert "`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/small.toml --set size=small`" in page
+    assert "`cfljax sweep experiments/small.toml --set size=small`" in page
     assert "Size small: `seeds = [0, 1]`" in page and "6 runs" in page
 
 
@@ -231,7 +231,7 @@ def test_each_folder_of_a_table_has_its_command(place):
     store.write_plan({"name": "a small sweep", "units": []})
     page = replication_page([place / "runs", place / "more"], [place / "published.toml"])
     first = "experiments/small.toml --set size=small`  \nSize small: `seeds = [0, 1]`.  \n"
-    assert first + "`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/small.toml --set 'model={name=\"cnn\"}'`  \n" in page
+    assert first + "The same spec with `--set 'model={name=\"cnn\"}'`  \n" in page
     store.write_spec("# --set size=small\n# --set seeds=[1]\n[size.small]\nseeds = [0, 1]\n")
     page = replication_page([place / "runs", place / "more"], [place / "published.toml"])
     assert page.count("Size small:") == 1 and "--set size=small --set 'seeds=[1]'`" in page  # said once for both
@@ -240,7 +240,7 @@ def test_each_folder_of_a_table_has_its_command(place):
 def test_a_page_without_any_run_has_every_cell(place):
     (place / "published.toml").write_text(FILE.replace("a small sweep", "another"))
     page = replication_page([place / "runs"], [place / "published.toml"])
-    assert page.count("| not run | not run |") == 3 and "Not run: `CFLJAX_DATA=DATA python -m cfljax.sweep" in page
+    assert page.count("| not run | not run |") == 3 and "Not run: `cfljax sweep" in page
 
 
 def test_runs_that_did_not_end_well_are_counted_and_in_no_mean(place):
