@@ -23,7 +23,11 @@ SPREAD = (
     "who holds which data, unless several draws stand beside the number of seeds, and the choice of numbers such as the step size. "
     "Where only some seeds share a draw, an interval counts draws and not seeds."
 )
-COMMANDS = "Commands need `CFLJAX_DATA`, the folder of data files."
+BRIEF = (
+    "± is the standard deviation over seeds, [a, b] a 95 % interval of the mean. Both leave out what all seeds share: often the draw of "
+    "the data, and the choice of the step size. Commands need `CFLJAX_DATA`, the folder of data files."
+)
+"""The same on the page of a paper."""
 
 
 def read_sections(folders: Paths, published: Paths) -> tuple[Page, list[Section]]:
@@ -54,7 +58,7 @@ def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[st
     found = {ALL: _claims(page, sections, f"{to}{{file}}.md#{{anchor}}")}
     for name, own in overview.papers(sections).items():
         paper = page.paper(name)
-        parts = [f"# {name}", paper.says, paper.findings.strip(), f"{SPREAD} {COMMANDS}"]
+        parts = [f"# {name}", paper.says, paper.findings.strip(), BRIEF]
         colours = colours_of(own)
         for at, each in enumerate(own, 1):
             images = {f"{paper.file}-{at}-{i}.svg": number for i, number in enumerate(range(len(each.published.figures)), 1)}
