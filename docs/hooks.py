@@ -32,6 +32,13 @@ def _inside(name: str, target: str) -> str:
     return path.relative_to(ROOT / "docs").as_posix() if path.is_relative_to(ROOT / "docs") else target
 
 
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Lead links to a file that is a page of the site to that page."""
+    for page, source in PAGES.items():
+        markdown = markdown.replace(f"](../../{source}", f"](../{page}")
+    return markdown
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add them."""
     from mkdocs.structure.files import File

@@ -28,6 +28,7 @@ BRIEF = (
     "the data, and the choice of the step size. Commands need `CFLJAX_DATA`, the folder of data files."
 )
 """The same on the page of a paper."""
+INDEX = "The verdicts on its claims are on [one page for all papers](../../experiments/README.md); under a table here are further claims."
 
 
 def read_sections(folders: Paths, published: Paths) -> tuple[Page, list[Section]]:
@@ -53,18 +54,19 @@ def replication_page(folders: Paths, published: Paths) -> str:
 
 def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[str, str]:
     """Name of a file -> its text: the page of claims (`ALL`, with links to pages at `to`, a folder relative to it), a page for each
-    paper with the verdicts under each table, and its figures as SVG."""
+    paper with what the page of claims does not have, and its figures as SVG."""
     page, sections = read_sections(folders, published)
     found = {ALL: _claims(page, sections, f"{to}{{file}}.md#{{anchor}}")}
     for name, own in overview.papers(sections).items():
         paper = page.paper(name)
-        parts = [f"# {name}", paper.says, paper.findings.strip(), BRIEF]
+        counted = [line.claim for line in overview.lines(own)]
+        parts = [f"# {name}", paper.says, paper.findings.strip(), f"{INDEX} {BRIEF}" if counted else BRIEF]
         colours = colours_of(own)
         for at, each in enumerate(own, 1):
             images = {f"{paper.file}-{at}-{i}.svg": number for i, number in enumerate(range(len(each.published.figures)), 1)}
             found |= {image: picture(each, number, colours) for image, number in images.items()}
             shown = [f"![{each.published.figures[number].title}]({image})" for image, number in images.items()]
-            parts.append(section_text(each, "##", "\n".join(shown)))
+            parts.append(section_text(each, "##", "\n".join(shown), counted))
         found[f"{paper.file}.md"] = _joined(parts)
     return found
 
