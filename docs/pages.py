@@ -257,7 +257,10 @@ def methods() -> str:
     families = [(family, *said) for family, (*said, _) in FAMILIES.items()]
     head = ("family", "a client ends with", "needs a number of clusters?", "sent by a participant in a round")
     parts += ["## Families", "", table(head, families), ""]
-    parts += ["K is the number of clusters. The list counts communication cost in models; what is sent once is under each method.", ""]
+    parts += [
+        "K is the number of clusters. The list counts communication cost in models; what is sent once is under each method.",
+        "",
+    ]
     rows = []
     for family, (*_, names) in FAMILIES.items():
         for name in names.split():
