@@ -16,7 +16,7 @@ WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_la
 
 
 def section_text(each: Section, heading: str = "###", pictures: str = "", elsewhere: Sequence[Claim] = ()) -> str:
-    """Return the part of a page about one table. `pictures`: its figures, in Markdown; `elsewhere`: claims that another page has."""
+    """Return the part of a page about one table. `pictures`: its figures in Markdown; `elsewhere`: claims of another page."""
     published = each.published
     parts = [f"{heading} {published.title}", provenance(each), *([pictures] if pictures else [])]
     if each.units or _any_published(each):
