@@ -220,8 +220,8 @@ def commands() -> str:
         ("`CFLJAX_CACHE`", "the folder of compiled programs, prepared data and hashes of files; it may be deleted"),
         ("`CFLJAX_DEBUG`", "1: errors with their traceback"),
     ]), ""]  # fmt: skip
-    words = "`cfljax completion SHELL` prints a script for bash, zsh or fish, which completes commands, flags and methods. For bash, put "
-    words += "`source <(cfljax completion bash)` into `~/.bashrc`. `cfljax --version` prints the version."
+    words = "`cfljax completion SHELL` prints a script for bash, zsh or fish, which completes commands, flags and methods. For bash, "
+    words += "put `source <(cfljax completion bash)` into `~/.bashrc`. `cfljax --version` prints the version."
     parts += ["## Shell completion", "", words, ""]
     for name in COMMANDS:
         parser = importlib.import_module(f"cfljax.commands.{name}").parser(f"cfljax {name}")
