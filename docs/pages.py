@@ -96,7 +96,7 @@ FAMILIES = {
 }
 """Family -> what a client ends with, whether it needs a number of clusters, what is sent, its methods."""
 SENT = {
-    "scaffold": "2 down, 2 up", "ifca": "K down, 1 up", "cfl_mgd": "K + 1 down, 2 up", "joint": "2K down, 1 up",
+    "scaffold": "2 down, 2 up", "ifca": "K down, 1 up", "cfl_mgd": "K + 1 down, 2 up", "joint": "K down (2K if not all take part), 1 up",
     "stocfl": "2 down, 2 up", "feddrift": "1 down, 1 up; K down every few rounds", "fedem": "K down, K up", "fedrc": "K down, K up",
     "fedsoft": "K down, 1 up", "local": "nothing", "fedper": "the body down and up", "fedrep": "the body down and up",
     "fedbabu": "the body down and up", "lg_fedavg": "the head down and up",
@@ -220,8 +220,8 @@ def commands() -> str:
         ("`CFLJAX_CACHE`", "the folder of compiled programs, prepared data and hashes of files; it may be deleted"),
         ("`CFLJAX_DEBUG`", "1: errors with their traceback"),
     ]), ""]  # fmt: skip
-    words = "`cfljax completion SHELL` prints a script for bash, zsh or fish, which completes commands, flags and methods. For bash, "
-    words += "put `source <(cfljax completion bash)` into `~/.bashrc`. `cfljax --version` prints the version."
+    words = "`cfljax completion SHELL` prints a script for bash, zsh or fish, which completes commands, flags and methods. For "
+    words += "bash, put `source <(cfljax completion bash)` into `~/.bashrc`. `cfljax --version` prints the version."
     parts += ["## Shell completion", "", words, ""]
     for name in COMMANDS:
         parser = importlib.import_module(f"cfljax.commands.{name}").parser(f"cfljax {name}")
