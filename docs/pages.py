@@ -96,11 +96,21 @@ FAMILIES = {
 }
 """Family -> what a client ends with, whether it needs a number of clusters, what is sent, its methods."""
 SENT = {
-    "scaffold": "2 down, 2 up", "ifca": "K down, 1 up", "cfl_mgd": "K + 1 down, 2 up", "joint": "K down (2K if not all take part), 1 up",
-    "stocfl": "2 down, 2 up", "feddrift": "1 down, 1 up; K down every few rounds", "fedem": "K down, K up", "fedrc": "K down, K up",
-    "fedsoft": "K down, 1 up", "local": "nothing", "fedper": "the body down and up", "fedrep": "the body down and up",
-    "fedbabu": "the body down and up", "lg_fedavg": "the head down and up",
-}  # fmt: skip
+    "scaffold": "2 down, 2 up",
+    "ifca": "K down, 1 up",
+    "cfl_mgd": "K + 1 down, 2 up",
+    "joint": "K down (2K if not all take part), 1 up",
+    "stocfl": "2 down, 2 up",
+    "feddrift": "1 down, 1 up; K down every few rounds",
+    "fedem": "K down, K up",
+    "fedrc": "K down, K up",
+    "fedsoft": "K down, 1 up",
+    "local": "nothing",
+    "fedper": "the body down and up",
+    "fedrep": "the body down and up",
+    "fedbabu": "the body down and up",
+    "lg_fedavg": "the head down and up",
+}
 """Method -> models that a participant receives and sends in a round, if they are not one down and one up."""
 CODES = [
     (0, "done", "everything that was asked for"),
