@@ -11,6 +11,7 @@ import importlib
 import inspect
 import re
 import sys
+import tomllib
 import types
 import typing
 from collections import Counter
@@ -78,40 +79,6 @@ TOP = [
     ("search", "table", "how `cfljax tune` searches: [below](#search)"),
     ("plugins", "list of files", "files or modules with [things of your own](own.md), beside the spec"),
 ]
-FAMILIES = {
-    "global": ("one model for all clients", "no", "one model down, one update up", "fedavg fedprox scaffold feddyn ccs_rfedavg"),
-    "clustered": (
-        "the model of its cluster",
-        "some, and most of these can find it; others need a threshold",
-        "one model down, one update up; K models down if clients choose by loss",
-        "oracle ifca cfl_mgd joint fedgroup one_shot fesem fl_hc pacfl ocfl cfl_sattler stocfl feddrift",
-    ),
-    "soft": ("a weighted mixture of the clusters' models", "yes", "K models down, one to K updates up", "fedem fedrc fedsoft"),
-    "personal": (
-        "a personalized model, or a personalized part of one",
-        "no",
-        "one model down, one update up, or only the shared part",
-        "local ditto apfl pfedme per_fedavg fedamp pfedgraph fedbcd fedper lg_fedavg fedrep fedbabu",
-    ),
-}
-"""Family -> what a client ends with, whether it needs a number of clusters, what is sent, its methods."""
-SENT = {
-    "scaffold": "2 down, 2 up",
-    "ifca": "K down, 1 up",
-    "cfl_mgd": "K + 1 down, 2 up",
-    "joint": "K down (2K if not all take part), 1 up",
-    "stocfl": "2 down, 2 up",
-    "feddrift": "1 down, 1 up; K down every few rounds",
-    "fedem": "K down, K up",
-    "fedrc": "K down, K up",
-    "fedsoft": "K down, 1 up",
-    "local": "nothing",
-    "fedper": "the body down and up",
-    "fedrep": "the body down and up",
-    "fedbabu": "the body down and up",
-    "lg_fedavg": "the head down and up",
-}
-"""Method -> models that a participant receives and sends in a round, if they are not one down and one up."""
 CODES = [
     (0, "done", "everything that was asked for"),
     (1, "some runs failed", "others are kept; `--retry-failed` tries the failed ones again"),
@@ -176,6 +143,11 @@ def shared_rows(classes: list[type]) -> list[tuple[str, ...]]:
     return [row for row, count in counted.items() if count >= SHARED]
 
 
+def keys(rows: list[tuple[str, str, str]]) -> str:
+    """Return a table of keys that are described by hand."""
+    return table(("key", "value", "what"), [(f"`{key.replace(', ', '`, `')}`", *rest) for key, *rest in rows])
+
+
 def spec() -> str:
     """Every key of a spec."""
     parts = ["# Spec keys", "", MADE]
@@ -184,29 +156,10 @@ def spec() -> str:
         "`cfljax sweep SPEC.toml --dry-run` checks a spec and says what it would run. "
         "Values marked * may vary in a grid without compiling again.\n"
     )
-    parts += [
-        "## Top level",
-        "",
-        table(("key", "value", "what"), [(f"`{key.replace(', ', '`, `')}`", *rest) for key, *rest in TOP]),
-        "",
-    ]
+    parts += ["## Top level", "", keys(TOP), ""]
     words = 'An axis of numbers may also be written `"0:10"` (integers), `"log(0.001, 0.1, 5)"` or `"lin(0, 1, 5)"`.'
-    parts += [
-        words,
-        "",
-        "## data",
-        "",
-        "Beside `name` and `partition`, and the options of [both](names.md):",
-        "",
-        options(data.DataOptions),
-        "",
-    ]
-    parts += [
-        "### data.arrive",
-        "",
-        table(("key", "value", "what"), [(f"`{key.replace(', ', '`, `')}`", *rest) for key, *rest in LATE]),
-        "",
-    ]
+    parts += [words, "", "## data", "", "Beside `name` and `partition`, and the options of [both](names.md):", ""]
+    parts += [options(data.DataOptions), "", "### data.arrive", "", keys(LATE), ""]
     for name in (each for each in TABLES if each.startswith("data.")):
         parts += [f"### {name}", "", options(TABLES[name]), ""]
     parts += ["## train", "", options(train.Train), ""]
@@ -265,19 +218,20 @@ def methods() -> str:
         "without compiling again.\n"
     )
     told = {name: describe(name) for name in METHODS if METHODS.origin(name) is None}
-    families = [(family, *said) for family, (*said, _) in FAMILIES.items()]
+    families = tomllib.loads((DOCS / "families.toml").read_text())
+    rows = [(family, said["ends"], said["clusters"], said["sent"]) for family, said in families.items()]
     head = ("family", "a client ends with", "needs a number of clusters?", "sent by a participant in a round")
-    parts += ["## Families", "", table(head, families), ""]
+    parts += ["## Families", "", table(head, rows), ""]
     parts += [
         "K is the number of clusters. The list counts communication cost in models; what is sent once is under each method.",
         "",
     ]
-    rows = []
-    for family, (*_, names) in FAMILIES.items():
-        for name in names.split():
-            each = told.pop(name)
-            rows.append((f"[`{name}`](#{name})", family, escaped(each.summary), clusters_of(name), SENT.get(name, "1 down, 1 up")))
-    assert not told, f"FAMILIES lacks {', '.join(told)}"
+    rows = [
+        (f"[`{name}`](#{name})", family, escaped(told.pop(name).summary), clusters_of(name), sent or "1 down, 1 up")
+        for family, said in families.items()
+        for name, sent in said["methods"].items()
+    ]
+    assert not told, f"docs/families.toml lacks {', '.join(told)}"
     parts += [table(("method", "family", "what it is", "number of clusters", "sent"), rows), ""]
     listed = [name for name in METHODS if METHODS.origin(name) is None]
     shared = shared_rows([METHODS.entry(name).options for name in listed])
