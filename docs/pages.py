@@ -262,15 +262,12 @@ def escaped(text: str) -> str:
 
 def names() -> str:
     """Return the page of all data sets, partitions and models with their options."""
-    parts = ["# Data sets, partitions, models", "", MADE]
-    parts.append(
+    words = (
         "The names that `data.name`, `data.partition` and `model.name` may have. Custom data sets: [Bring your data](data.md).\n"
     )
-    for title, kind, registry in (
-        ("Data sets", "data", SOURCES),
-        ("Partitions", "partition", PARTITIONS),
-        ("Models", "model", MODELS),
-    ):
+    parts = ["# Data sets, partitions, models", "", MADE, words]
+    kinds = (("Data sets", "data", SOURCES), ("Partitions", "partition", PARTITIONS), ("Models", "model", MODELS))
+    for title, kind, registry in kinds:
         ours = [name for name in registry if registry.origin(name) is None]
         about = [(f"`{name}`", escaped(registry.entry(name).summary)) for name in ours]
         parts += [f"## {title}", "", table((kind, "what it is"), about), ""]
