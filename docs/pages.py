@@ -30,8 +30,7 @@ from cfljax.registry.options import show
 DOCS = Path(__file__).parent
 HEAD = ("key", "value", "default", "what")
 MADE = "<!-- written by: python docs/pages.py -->\n"
-SHARED = 4
-"""A row of options that this many entries of a registry have is written once."""
+SHARED = 4  # entries of a registry that have a row of options, for it to be written once
 KINDS = {int: "integer", float: "number", str: "text", bool: "true, false", dict: "table", type(None): ""}
 TABLES = {
     "data.new_clients": data.NewClients,
