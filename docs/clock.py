@@ -1,4 +1,4 @@
-"""The table of the page "Time on devices", from a results folder: `python docs/clock.py results/time`.
+"""The table of the page "Simulated time", from a results folder: `python docs/clock.py results/time`.
 
 The spec is experiments/time.toml. Mean and standard deviation over the seeds.
 """

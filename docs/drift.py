@@ -1,4 +1,4 @@
-"""The table of the page "Groups that change", from a results folder: `python docs/drift.py results/groups-that-change`.
+"""The table of "Groups that change", from a results folder: `python docs/drift.py results/groups-that-change`.
 
 The spec is experiments/drift.toml. Each cell: `accuracy_in_drift` in per cent, mean and standard deviation over the seeds; means
 of `ari_in_drift`, and of `recovery_rounds` over the runs that have recovered, with their number where it is not all.

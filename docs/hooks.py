@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PAGES = {
     "experiments.md": "experiments/README.md",
-    "benchmarks.md": "benchmarks/README.md",
     "contributing.md": "CONTRIBUTING.md",
 }
 PICTURES = {"speed.png": "benchmarks/results/cpu-2-cores-xeon-amx.png"}
@@ -31,6 +30,13 @@ def _inside(name: str, target: str) -> str:
         if path == ROOT / source:
             return page
     return path.relative_to(ROOT / "docs").as_posix() if path.is_relative_to(ROOT / "docs") else target
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Lead links to a file that is a page of the site to that page."""
+    for page, source in PAGES.items():
+        markdown = markdown.replace(f"](../../{source}", f"](../{page}")
+    return markdown
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

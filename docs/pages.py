@@ -11,8 +11,10 @@ import importlib
 import inspect
 import re
 import sys
+import tomllib
 import types
 import typing
+from collections import Counter
 from pathlib import Path
 
 from cfljax import errors
@@ -26,7 +28,9 @@ from cfljax.models import MODELS
 from cfljax.registry.options import show
 
 DOCS = Path(__file__).parent
+HEAD = ("key", "value", "default", "what")
 MADE = "<!-- written by: python docs/pages.py -->\n"
+SHARED = 4  # entries of a registry that have a row of options, for it to be written once
 KINDS = {int: "integer", float: "number", str: "text", bool: "true, false", dict: "table", type(None): ""}
 TABLES = {
     "data.new_clients": data.NewClients,
@@ -53,7 +57,7 @@ LATE = [
 ]
 TOP = [
     ("name", "text", "the sweep's name; its results folder is `results/NAME`"),
-    ("seeds", 'list, or `"a:b"`', "a run for each seed; the default is one, 0"),
+    ("seeds", 'list, or `"a:b"`', "random seeds, a run for each; the default is one, 0"),
     ("data", "table", "the data set, its partition, and their options: [below](#data), [data sets](names.md#data-sets)"),
     ("model", "table or name", "the model and [its options](names.md#models)"),
     ("train", "table", "how clients train and what a round is: [below](#train)"),
@@ -86,9 +90,15 @@ CODES = [
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown. Examples in braces become code, because mkdocs takes `{ … }` for attributes of the cell."""
     lines = [head, ("---",) * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(coded(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def coded(text: str) -> str:
+    """Return the text with its tables in braces as code."""
+    parts = re.split(r"(`+[^`]*`+)", text)
+    return "".join(part if i % 2 else re.sub(r"\{[^{}]+\}", r"`\g<0>`", part) for i, part in enumerate(parts))
 
 
 def accepted(hint: object, meta: typing.Mapping[str, typing.Any]) -> str:
@@ -105,8 +115,8 @@ def accepted(hint: object, meta: typing.Mapping[str, typing.Any]) -> str:
     return ", ".join([part for part in dict.fromkeys(parts) if part] + limits)
 
 
-def options(cls: type) -> str:
-    """The table of an Options class."""
+def rows_of(cls: type) -> list[tuple[str, ...]]:
+    """Return a row for each option of an Options class."""
     hints, rows = typing.get_type_hints(cls), []
     for field in dataclasses.fields(cls):
         default = "required" if field.default is dataclasses.MISSING else f"`{show(field.default)}`"
@@ -114,7 +124,27 @@ def options(cls: type) -> str:
         star = " *" if field.metadata.get("traced") else ""
         what = field.metadata.get("help") or " ".join(inspect.cleandoc(field.metadata.get("doc", "")).split())
         rows.append((f"`{field.name}`{star}", accepted(hints[field.name], field.metadata), default, what))
-    return table(("key", "value", "default", "what"), rows) if rows else "No options."
+    return rows
+
+
+def options(cls: type, shared: typing.Collection[tuple[str, ...]] = (), where: str = "") -> str:
+    """Return the table of an Options class. Rows in `shared` are only named, with a link to `where` they are described."""
+    rows = [row for row in rows_of(cls) if row not in shared]
+    named = [row[0] for row in rows_of(cls) if row in shared]
+    parts = [table(HEAD, rows)] if rows else []
+    parts += [f"{'Also' if rows else 'Options:'} {', '.join(named)}: [described above]({where})."] if named else []
+    return "\n\n".join(parts) or "No options."
+
+
+def shared_rows(classes: list[type]) -> list[tuple[str, ...]]:
+    """Return the rows that several of these Options classes have in common."""
+    counted = Counter(row for cls in classes for row in rows_of(cls))
+    return [row for row, count in counted.items() if count >= SHARED]
+
+
+def keys(rows: list[tuple[str, str, str]]) -> str:
+    """Return a table of keys that are described by hand."""
+    return table(("key", "value", "what"), [(f"`{key.replace(', ', '`, `')}`", *rest) for key, *rest in rows])
 
 
 def spec() -> str:
@@ -125,29 +155,10 @@ def spec() -> str:
         "`cfljax sweep SPEC.toml --dry-run` checks a spec and says what it would run. "
         "Values marked * may vary in a grid without compiling again.\n"
     )
-    parts += [
-        "## Top level",
-        "",
-        table(("key", "value", "what"), [(f"`{key.replace(', ', '`, `')}`", *rest) for key, *rest in TOP]),
-        "",
-    ]
+    parts += ["## Top level", "", keys(TOP), ""]
     words = 'An axis of numbers may also be written `"0:10"` (integers), `"log(0.001, 0.1, 5)"` or `"lin(0, 1, 5)"`.'
-    parts += [
-        words,
-        "",
-        "## data",
-        "",
-        "Beside `name` and `partition`, and the options of [both](names.md):",
-        "",
-        options(data.DataOptions),
-        "",
-    ]
-    parts += [
-        "### data.arrive",
-        "",
-        table(("key", "value", "what"), [(f"`{key.replace(', ', '`, `')}`", *rest) for key, *rest in LATE]),
-        "",
-    ]
+    parts += [words, "", "## data", "", "Beside `name` and `partition`, and the options of [both](names.md):", ""]
+    parts += [options(data.DataOptions), "", "### data.arrive", "", keys(LATE), ""]
     for name in (each for each in TABLES if each.startswith("data.")):
         parts += [f"### {name}", "", options(TABLES[name]), ""]
     parts += ["## train", "", options(train.Train), ""]
@@ -168,9 +179,12 @@ def commands() -> str:
     parts += ["An error is one line on standard error: the file, the key, the bad value, and the nearest valid one.", ""]
     parts += ["## Variables of the environment", "", table(("variable", "what"), [
         ("`CFLJAX_DATA`", "the folder of data files"),
-        ("`CFLJAX_CACHE`", "the folder of compiled programs, prepared data and sums of files"),
+        ("`CFLJAX_CACHE`", "the folder of compiled programs, prepared data and hashes of files; it may be deleted"),
         ("`CFLJAX_DEBUG`", "1: errors with their traceback"),
     ]), ""]  # fmt: skip
+    words = "`cfljax completion SHELL` prints a script for bash, zsh or fish, which completes commands, flags and methods. For "
+    words += "bash, put `source <(cfljax completion bash)` into `~/.bashrc`. `cfljax --version` prints the version."
+    parts += ["## Shell completion", "", words, ""]
     for name in COMMANDS:
         parser = importlib.import_module(f"cfljax.commands.{name}").parser(f"cfljax {name}")
         parts += [f"## {name}", "", inspect.cleandoc(parser.description or ""), ""]
@@ -195,22 +209,49 @@ def flags(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def methods() -> str:
-    """Every method: its paper, communication, options and readings."""
+    """Return the page of all methods: families, a list, then the paper, communication, options and readings of each."""
     parts = ["# Methods", "", MADE]
     parts.append(
-        "`cfljax methods` lists them, `cfljax methods NAME` prints what stands here. [Which method when](which.md) compares them. "
-        "Options marked * are numbers that may vary in a grid without compiling again.\n"
+        "`cfljax methods` lists the methods, and `cfljax methods NAME` prints what this page says about one. "
+        "[Which method when](which.md) compares them. Options are hyperparameters of a method; those marked * may vary in a grid "
+        "without compiling again.\n"
     )
-    told = [describe(name) for name in METHODS if METHODS.origin(name) is None]
-    rows = [(f"[`{each.name}`](#{each.name})", escaped(each.summary), each.paper) for each in told]
-    parts += [table(("method", "what it is", "published"), rows), ""]
-    for each in told:
+    told = {name: describe(name) for name in METHODS if METHODS.origin(name) is None}
+    families = tomllib.loads((DOCS / "families.toml").read_text())
+    rows = [(family, said["ends"], said["clusters"], said["sent"]) for family, said in families.items()]
+    head = ("family", "a client ends with", "needs a number of clusters?", "sent by a participant in a round")
+    parts += ["## Families", "", table(head, rows), ""]
+    parts += [
+        "K is the number of clusters. The list counts communication cost in models; what is sent once is under each method.",
+        "",
+    ]
+    rows = [
+        (f"[`{name}`](#{name})", family, escaped(told.pop(name).summary), clusters_of(name), sent or "1 down, 1 up")
+        for family, said in families.items()
+        for name, sent in said["methods"].items()
+    ]
+    assert not told, f"docs/families.toml lacks {', '.join(told)}"
+    parts += [table(("method", "family", "what it is", "number of clusters", "sent"), rows), ""]
+    listed = [name for name in METHODS if METHODS.origin(name) is None]
+    shared = shared_rows([METHODS.entry(name).options for name in listed])
+    parts += ["## Options of several methods", "", table(HEAD, shared), ""]
+    for each in map(describe, listed):
         parts += [f"## {each.name}", "", each.summary, ""]
         parts += [f"- Published: {each.paper}"] if each.paper else []
-        parts += [f"- Sent per participant and round: {each.communication}", "", options(METHODS.entry(each.name).options), ""]
+        parts += [f"- Sent per participant and round: {each.communication}", ""]
+        parts += [options(METHODS.entry(each.name).options, shared, "#options-of-several-methods"), ""]
         if each.readings:
-            parts += ["How the paper is read:", "", *(f"- {escaped(reading)}" for reading in each.readings), ""]
+            said = [escaped(reading.removesuffix(" Option: none.")) for reading in each.readings]
+            parts += ["How the paper is read:", "", *(f"- {reading}" for reading in said), ""]
     return "\n".join(parts)
+
+
+def clusters_of(name: str) -> str:
+    """Return whether a method is given the number of clusters."""
+    names = {field.name for field in dataclasses.fields(METHODS.entry(name).options)}
+    if name == "oracle":
+        return "the true groups"
+    return ("given, or found" if "auto" in names else "given") if "clusters" in names else "–"
 
 
 def escaped(text: str) -> str:
@@ -219,23 +260,16 @@ def escaped(text: str) -> str:
 
 
 def names() -> str:
-    """Every data set, partition and model with its options."""
-    parts = ["# Data sets, partitions, models", "", MADE]
-    parts.append(
-        "The names that `data.name`, `data.partition` and `model.name` may have. Your own files: [Bring your data](data.md).\n"
+    """Return the page of all data sets, partitions and models with their options."""
+    words = (
+        "The names that `data.name`, `data.partition` and `model.name` may have. Custom data sets: [Bring your data](data.md).\n"
     )
-    for title, kind, registry in (
-        ("Data sets", "data", SOURCES),
-        ("Partitions", "partition", PARTITIONS),
-        ("Models", "model", MODELS),
-    ):
+    parts = ["# Data sets, partitions, models", "", MADE, words]
+    kinds = (("Data sets", "data", SOURCES), ("Partitions", "partition", PARTITIONS), ("Models", "model", MODELS))
+    for title, kind, registry in kinds:
         ours = [name for name in registry if registry.origin(name) is None]
-        parts += [
-            f"## {title}",
-            "",
-            table((kind, "what it is"), [(f"`{name}`", escaped(registry.entry(name).summary)) for name in ours]),
-            "",
-        ]
+        about = [(f"`{name}`", escaped(registry.entry(name).summary)) for name in ours]
+        parts += [f"## {title}", "", table((kind, "what it is"), about), ""]
         if kind == "data":
             parts += [
                 "Further names are files and folders in `$CFLJAX_DATA`: `NAME.npz` (arrays `x_train`, `y_train`, `x_test`, "
@@ -243,9 +277,11 @@ def names() -> str:
                 "JSON, what `cfljax data import SOURCE` has made, and the "
                 "image classification sets of tensorflow-datasets (`cfljax data prepare NAME` first).\n"
             ]
+        if shared := shared_rows([registry.entry(name).options for name in ours]):
+            parts += [f"### Options of several {kind}s", "", table(HEAD, shared), ""]
         for name in ours:
             if dataclasses.fields(registry.entry(name).options):
-                parts += [f"### {name}", "", options(registry.entry(name).options), ""]
+                parts += [f"### {name}", "", options(registry.entry(name).options, shared, f"#options-of-several-{kind}s"), ""]
     return "\n".join(parts)
 
 

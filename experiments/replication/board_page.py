@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -140,7 +141,12 @@ def _ranked(over: Ranks | None) -> list[str]:
     caution = (
         "The test takes settings to be independent. Those that share a data set are not, so that it finds differences too easily."
     )
-    return [f"**{best}{told}.**", f"![Critical differences]({PICTURE})", f"{about_ranks(over)}. {caution}"]
+    return [f"**{best}{told}.**", f"![Critical differences]({PICTURE})", f"{_without_ranks(about_ranks(over))}. {caution}"]
+
+
+def _without_ranks(text: str) -> str:
+    """Return sentences on ranks without the list of them, which is a column of the table."""
+    return re.sub(r"The mean ranks are .*; mean ranks", "Mean ranks", text)
 
 
 def _and(names: Sequence[str]) -> str:

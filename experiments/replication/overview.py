@@ -67,14 +67,14 @@ def at_a_glance(page: Page, sections: list[Section], to: str) -> str:
     return table(["paper", "what holds", "its claims"], rows)
 
 
-def claims(page: Page, sections: list[Section], to: str, heading: str = "##", anchors: bool = False) -> str:
-    """A table for each paper, with a line for each of its claims. `anchors`: each table of a paper can be linked to by its name."""
+def claims(page: Page, sections: list[Section], to: str) -> str:
+    """Return a table for each paper, with a line for each of its claims and an anchor for each table of the paper."""
     parts = []
     for name, own in papers(sections).items():
-        rows = [row for section in own for row in _rows(section, lines(own), page, to, anchors)]
-        parts += [f"{heading} {name}"] if heading else []
+        rows = [row for section in own for row in _rows(section, lines(own), page, to)]
+        parts.append(f"## {name}")
         parts += [table(HEAD, rows)] if rows else []
-        if bare := [_titled(section, page, to, anchors) for section in own if not _own(section, lines(own))]:
+        if bare := [_titled(section, page, to) for section in own if not _own(section, lines(own))]:
             parts.append(f"{'Also, without' if rows else 'Without'} a claim that counts: {', '.join(bare)}.")
     return "\n\n".join(parts)
 
@@ -83,17 +83,17 @@ def _own(section: Section, every: list[Line]) -> list[Line]:
     return [line for line in every if line.section is section]
 
 
-def _titled(section: Section, page: Page, to: str, anchors: bool) -> str:
+def _titled(section: Section, page: Page, to: str) -> str:
     """The title of a section as a link to its details, with an anchor of its own."""
     title, file = section.published.title, page.paper(section.published.paper).file
-    return (f'<a id="{_anchor(title)}"></a>' if anchors else "") + _link(title, to, file, _anchor(title))
+    return f'<a id="{_anchor(title)}"></a>' + _link(title, to, file, _anchor(title))
 
 
-def _rows(section: Section, every: list[Line], page: Page, to: str, anchors: bool) -> Iterator[list[str]]:
+def _rows(section: Section, every: list[Line], page: Page, to: str) -> Iterator[list[str]]:
     """The rows of a section: its title, then its claims; none without claims."""
     for at, line in enumerate(_own(section, every)):
         if at == 0:
-            yield [f"**{_titled(section, page, to, anchors)}**", *[""] * (len(HEAD) - 1)]
+            yield [f"**{_titled(section, page, to)}**", *[""] * (len(HEAD) - 1)]
         decided = line.verdict
         ours = re.sub(r"; last ten .*", "", decided.ours)
         yield [line.claim.text, decided.published, ours, f"**{decided.word}**", _size(line), _seeds(line), _why(line)]

@@ -16,14 +16,21 @@ from experiments.replication.published import Page, read_published
 from experiments.replication.tables import section_text
 
 Paths = Sequence[str | os.PathLike[str]]
-CLAIMS = "claims.md"
-"""The name of the page of claims beside the papers' pages."""
 ALL = ""
-"""Its name where one page has everything, or where it stands elsewhere."""
+"""The name of the page of claims in what `replication_pages` returns: it is written elsewhere."""
 SPREAD = (
     "± is the standard deviation over seeds, [a, b] a 95 % interval of the mean. They leave out what all seeds share: the draw of "
     "who holds which data, unless several draws stand beside the number of seeds, and the choice of numbers such as the step size. "
     "Where only some seeds share a draw, an interval counts draws and not seeds."
+)
+BRIEF = (
+    "± is the standard deviation over seeds, [a, b] a 95 % interval of the mean. Both leave out what all seeds share: often the "
+    "draw of the data, and the choice of the step size. Commands need `CFLJAX_DATA`, the folder of data files."
+)
+"""The same on the page of a paper."""
+INDEX = (
+    "The verdicts on its claims are on [one page for all papers](../../experiments/README.md); "
+    "under a table here are further claims."
 )
 
 
@@ -49,21 +56,20 @@ def replication_page(folders: Paths, published: Paths) -> str:
 
 
 def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[str, str]:
-    """Name of a file -> its text: the page of claims (`ALL`, with links to pages at `to`, a folder relative to it), the same beside
-    the papers' pages, a page for each paper, and its figures as SVG."""
+    """Name of a file -> its text: the page of claims (`ALL`, with links to pages at `to`, a folder relative to it), a page for each
+    paper with what the page of claims does not have, and its figures as SVG."""
     page, sections = read_sections(folders, published)
-    found = {name: _claims(page, sections, f"{at}{{file}}.md#{{anchor}}") for name, at in ((ALL, to), (CLAIMS, ""))}
+    found = {ALL: _claims(page, sections, f"{to}{{file}}.md#{{anchor}}")}
     for name, own in overview.papers(sections).items():
         paper = page.paper(name)
-        parts = [f"# {name}", paper.says, paper.findings.strip()]
-        if said := overview.claims(page, own, "#{anchor}", heading=""):
-            parts += ["## Its claims" if overview.lines(own) else "## Its tables", f"{said}\n\n{SPREAD}"]
+        counted = [line.claim for line in overview.lines(own)]
+        parts = [f"# {name}", paper.says, paper.findings.strip(), f"{INDEX} {BRIEF}" if counted else BRIEF]
         colours = colours_of(own)
         for at, each in enumerate(own, 1):
             images = {f"{paper.file}-{at}-{i}.svg": number for i, number in enumerate(range(len(each.published.figures)), 1)}
             found |= {image: picture(each, number, colours) for image, number in images.items()}
             shown = [f"![{each.published.figures[number].title}]({image})" for image, number in images.items()]
-            parts.append(section_text(each, "##", "\n".join(shown)))
+            parts.append(section_text(each, "##", "\n".join(shown), counted))
         found[f"{paper.file}.md"] = _joined(parts)
     return found
 
@@ -78,7 +84,7 @@ def unused_figures(folder: Path, pages: Mapping[str, str]) -> list[Path]:
 def _claims(page: Page, sections: list[Section], to: str) -> str:
     papers = to.replace("#{anchor}", "")
     parts = [f"# {page.title}", overview.at_a_glance(page, sections, papers), page.text.strip(), SPREAD]
-    return _joined([*parts, overview.claims(page, sections, to, anchors=True)])
+    return _joined([*parts, overview.claims(page, sections, to)])
 
 
 def _joined(parts: list[str]) -> str:

@@ -23,7 +23,7 @@ def provenance(each: Section) -> str:
         return f"Not run: {_command(spec, ['size=small'])}" if spec else "Not run."
     lines: list[str] = []
     for results in each.folders:
-        if spec and (command := _command(spec, flags_of(results))) not in lines:
+        if spec and (command := _command(spec, flags_of(results), shorter=bool(lines))) not in lines:
             lines.append(command)
         lines += [said for said in _sizes(results) if said not in lines]
     if covered := _last_ten(each):
@@ -35,11 +35,14 @@ def provenance(each: Section) -> str:
     return "  \n".join(lines)
 
 
-def _command(spec: str, sets: list[str]) -> str:
+def _command(spec: str, sets: list[str], shorter: bool = False) -> str:
+    """Return the command of a folder of runs. `shorter`: of a further folder of the same spec, only how it differs."""
     if spec.endswith(".py"):
-        return f"`CFLJAX_DATA=DATA python experiments/{spec} --out DIR`"
-    flags = "".join(f" --set {shlex.quote(flag)}" for flag in sets)
-    return f"`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/{spec}{flags}`"
+        return f"`python experiments/{spec} --out DIR`"
+    flags = " ".join(f"--set {shlex.quote(flag)}" for flag in sets)
+    if shorter and flags:
+        return f"The same spec with `{flags}`"
+    return f"`cfljax sweep {' '.join(filter(None, (f'experiments/{spec}', flags)))}`"
 
 
 def _sizes(results: Results) -> list[str]:

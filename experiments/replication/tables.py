@@ -4,24 +4,27 @@ became of each claim."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from experiments.replication.measured import Section
 from experiments.replication.provenance import provenance
-from experiments.replication.published import Cell, Published
+from experiments.replication.published import Cell, Claim, Published
 from experiments.replication.verdicts import Measured
 
 WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_last10": "mean of the last ten evaluations"}
 """Names of quantities in the headings of tables."""
 
 
-def section_text(each: Section, heading: str = "###", pictures: str = "") -> str:
-    """The part of a page about one table. `pictures`: the figures of it, in Markdown."""
+def section_text(each: Section, heading: str = "###", pictures: str = "", elsewhere: Sequence[Claim] = ()) -> str:
+    """Return the part of a page about one table. `pictures`: its figures in Markdown; `elsewhere`: claims of another page."""
     published = each.published
     parts = [f"{heading} {published.title}", provenance(each), *([pictures] if pictures else [])]
     if each.units or _any_published(each):
         parts.append(_cells(each))
     rows = []
     for claim, decided in zip(published.claims, each.verdicts, strict=True):
+        if claim in elsewhere:
+            continue
         numbers = " – ".join(part for part in (decided.numbers, claim.why.strip()) if part)
         rows.append([f"(ours) {claim.text}" if claim.ours else claim.text, f"**{decided.word}**", numbers])
     parts += [table(["claim", "verdict", "found"], rows)] if rows else []

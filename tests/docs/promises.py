@@ -29,7 +29,7 @@ COMMAND = re.compile(rf"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:{_PYTHON}|cfljax (?P<name>[
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 OPEN = ("…", "[", "DIR", "SPEC", "FILE", "NAME", "|", "\\", "KEY")
 """In a line that says how a command is written and is not itself one."""
-OTHERS = {"pip", "pytest", "mkdocs", "ruff", "mypy", "cfljax"}
+OTHERS = {"pip", "venv", "pytest", "mkdocs", "ruff", "mypy", "cfljax"}
 """`python -m NAME` of others; of `python -m cfljax` the test is that of `cfljax`."""
 
 
@@ -110,7 +110,7 @@ def wrong(name: str, text: str) -> list[str]:
 
 def refused(said: Said) -> list[str]:
     """Why the parser of a command does not take a line that stands in a page."""
-    if said.module == "cfljax.commands.completion":
+    if said.module == "cfljax.completion":
         return []
     parser = importlib.import_module(said.module.replace("cfljax.", "cfljax.commands.")).parser()
     try:

@@ -1,10 +1,10 @@
-"""The tests that guard promises (`docs/checked.md`) are there, and every run of the tests carries them out."""
+"""The tests that guard promises (`tests/promises.md`) are there, and every run of the tests carries them out."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "checked.md").read_text()
+PAGE = (ROOT / "tests" / "promises.md").read_text()
 BETWEEN = r"\n(?:[@ )\]].*\n)*"
 """The other decorators of a function, over any number of lines."""
 

@@ -23,7 +23,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 RUN = [page for page in PAGES if any(b.lang and not blocks.skipped(b) for b in blocks.blocks(page))]
 hooks, pages = (SimpleNamespace(**runpy.run_path(str(DOCS / name))) for name in ("hooks.py", "pages.py"))
-QUICK = {"colab.md"}
+QUICK = {"scale.md"}
 """Pages whose code takes a few seconds. The others: `pytest -m long tests/docs`."""
 
 
@@ -58,11 +58,6 @@ def test_examples_are_short_and_complete(title):
     text = next(b.text for b in blocks.blocks(DOCS / "own.md") if b.title == title)
     assert len(text.splitlines()) < 40 and "import cfljax" in text
     compile(text, title, "exec")
-
-
-def test_the_soft_method_of_the_page_is_the_plugin_that_is_tested():
-    page = {block.title: block.text for block in blocks.blocks(DOCS / "soft.md")}
-    assert page["soft.py"] == (ROOT / "tests" / "plugins" / "soft.py").read_text()
 
 
 def test_every_block_is_run_or_says_why_not():
@@ -112,7 +107,7 @@ def test_every_quantity_of_the_frames_has_a_line_on_the_page():
 
 def test_the_readme_is_short_and_its_code_runs(capsys):
     text = (ROOT / "README.md").read_text()
-    assert len(text.encode()) <= 6000
+    assert len(text.encode()) <= 5000
     blocks_of = {block.lang: block.text for block in blocks.blocks(ROOT / "README.md")}
     exec(compile(blocks_of["python"], "README.md", "exec"), {"__name__": "__readme__"})
     assert len(read_spec(tomllib.loads(blocks_of["toml"])).runs()) == 5 * 2 * (1 + 1 + 2)
@@ -127,6 +122,13 @@ def test_the_gallery_has_a_command_under_each_small_picture():
     assert [name for name in shown if (DOCS / name).stat().st_size > 60_000] == []
     for spec in re.findall(r"docs/gallery/\w+\.toml", text):
         assert read_spec(ROOT / spec).runs()
+
+
+def test_no_table_cell_ends_in_braces_which_mkdocs_takes_for_its_attributes():
+    for page in [*DOCS.rglob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "experiments" / "README.md"]:
+        for line in page.read_text().splitlines():
+            cells = re.sub(r"`[^`]*`", "", line).split("|") if line.startswith("|") else []
+            assert not [cell for cell in cells if cell.rstrip().endswith("}")], f"{page.name}: {line}"
 
 
 def test_nothing_is_asked_of_foreign_hosts():

@@ -93,7 +93,7 @@ def test_what_was_not_run_says_so_and_claims_about_it_have_no_verdict(place):
 
 def test_the_command_says_the_flags_that_its_runs_had(place):
     page = replication_page([place / "runs"], [place / "published.toml"])
-    assert "`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/small.toml --set size=small`" in page
+    assert "`cfljax sweep experiments/small.toml --set size=small`" in page
     assert "Size small: `seeds = [0, 1]`" in page and "6 runs" in page
 
 
@@ -132,12 +132,10 @@ def test_claims_that_no_paper_makes_are_on_its_page_and_count_nothing(place):
     (place / "published.toml").write_text(FILE.replace('text = "IFCA beats', 'ours = true\ntext = "IFCA beats'))
     pages = pages_of(place)
     assert said not in pages[""] and "| 1 not run |" in pages[""] and "IFCA beats" not in pages[""]
-    assert "(ours) IFCA beats" in pages["a_paper.md"]
-    assert "## Its claims\n" in pages["a_paper.md"] and "Without a claim" not in pages["a_paper.md"]
+    assert "(ours) IFCA beats" in pages["a_paper.md"] and "Without a claim" not in pages[""]
     (place / "published.toml").write_text(FILE.replace('text = "', 'ours = true\ntext = "'))
-    page = pages_of(place)["a_paper.md"]
-    assert "## Its tables\n\nWithout a claim that counts: [Table 1, digits](#table-1-digits)." in page
-    assert "## Its claims" not in page
+    page = pages_of(place)[""]
+    assert "\nWithout a claim that counts: " in page and "[Table 1, digits](to/a_paper.md#table-1-digits)." in page
 
 
 def test_a_claim_that_was_tried_in_several_settings_counts_once_as_the_first_has_it(place):
@@ -173,14 +171,14 @@ levels = { "nobody" = 70.0 }
 """
     (place / "published.toml").write_text(FILE + figure)
     pages = pages_of(place)
-    assert set(pages) == {"", "claims.md", "a_paper.md", "a_paper-1-1.svg"}
+    assert set(pages) == {"", "a_paper.md", "a_paper-1-1.svg"}
     image = ElementTree.fromstring(pages["a_paper-1-1.svg"])
     shapes = [element.tag.split("}")[1] for element in image.iter()]
     assert shapes.count("polyline") == 1 and shapes.count("circle") == 1
     texts = [element.text for element in image.iter() if element.tag.endswith("text")]
     assert "Over <rounds>" in texts and "FedAvg (3)" in texts and "circles and dashes: published" in texts
     assert "![Over <rounds>](a_paper-1-1.svg)" in pages["a_paper.md"] and "svg" not in pages[""]
-    assert "(to/a_paper.md#table-1-digits)" in pages[""] and "(a_paper.md#table-1-digits)" in pages["claims.md"]
+    assert "(to/a_paper.md#table-1-digits)" in pages[""]
 
 
 def test_a_curve_that_leaves_the_picture_is_cut_off_and_not_drawn_along_its_edge():
@@ -206,7 +204,7 @@ def test_the_command_writes_the_pages_beside_each_other(place, capsys, monkeypat
     (place / "x.d").mkdir()
     words = ["runs", "--against", "published.toml"]
     assert process.main(run, parser(), [*words, "--out", "x.d/README.md", "--pages", "docs/e"]) == 0
-    assert capsys.readouterr().out == "page: x.d/README.md, and 2 files in docs/e\n"
+    assert capsys.readouterr().out == "page: x.d/README.md, and 1 files in docs/e\n"
     assert "(../docs/e/a_paper.md#table-1-digits)" in (place / "x.d/README.md").read_text()
     assert (place / "docs/e/a_paper.md").read_text() == pages_of(place)["a_paper.md"]
     assert process.main(run, parser(), [*words, "--pages", "docs/e"]) == 2
@@ -223,7 +221,7 @@ def test_figures_of_an_earlier_call_go_and_all_other_files_stay(place):
     (place / "published.toml").write_text(f"{FILE}\n{figure}")
     words = [place / "runs", "--against", place / "published.toml", "--out", place / "page.md", "--pages", folder]
     assert process.main(run, parser(), list(map(str, words))) == 0
-    assert {path.name for path in folder.iterdir()} == {*others, "a_paper-1-1.svg", "a_paper.md", "claims.md"}
+    assert {path.name for path in folder.iterdir()} == {*others, "a_paper-1-1.svg", "a_paper.md"}
     assert (folder / "a_paper-1-1.svg").read_text().startswith("<svg")
 
 
@@ -233,7 +231,7 @@ def test_each_folder_of_a_table_has_its_command(place):
     store.write_plan({"name": "a small sweep", "units": []})
     page = replication_page([place / "runs", place / "more"], [place / "published.toml"])
     first = "experiments/small.toml --set size=small`  \nSize small: `seeds = [0, 1]`.  \n"
-    assert first + "`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/small.toml --set 'model={name=\"cnn\"}'`  \n" in page
+    assert first + "The same spec with `--set 'model={name=\"cnn\"}'`  \n" in page
     store.write_spec("# --set size=small\n# --set seeds=[1]\n[size.small]\nseeds = [0, 1]\n")
     page = replication_page([place / "runs", place / "more"], [place / "published.toml"])
     assert page.count("Size small:") == 1 and "--set size=small --set 'seeds=[1]'`" in page  # said once for both
@@ -242,7 +240,7 @@ def test_each_folder_of_a_table_has_its_command(place):
 def test_a_page_without_any_run_has_every_cell(place):
     (place / "published.toml").write_text(FILE.replace("a small sweep", "another"))
     page = replication_page([place / "runs"], [place / "published.toml"])
-    assert page.count("| not run | not run |") == 3 and "Not run: `CFLJAX_DATA=DATA python -m cfljax.sweep" in page
+    assert page.count("| not run | not run |") == 3 and "Not run: `cfljax sweep" in page
 
 
 def test_runs_that_did_not_end_well_are_counted_and_in_no_mean(place):

@@ -103,7 +103,7 @@ def test_the_client_app_of_the_page_begins_with_the_model_of_its_cluster(result,
 
     monkeypatch.chdir(tmp_path)
     result.export_clusters("for_flower")
-    page = {block.title: block.text for block in blocks.blocks(DOCS / "flower.md")}
+    page = {block.title: block.text for block in blocks.blocks(DOCS / "tools.md")}
     (tmp_path / "client_app.py").write_text(page["client_app.py"])
     app = runpy.run_path("client_app.py")["app"]
     for client, cluster in enumerate(result.labels):

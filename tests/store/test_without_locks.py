@@ -1,11 +1,11 @@
-"""Where files cannot be locked, as on Windows, a sweep is refused before anything is trained, by the line in docs/systems.md."""
+"""Where files cannot be locked, as on Windows, a sweep is refused before anything is trained, by the line in docs/install.md."""
 
 from pathlib import Path
 
 from cfljax.commands.cli import main
 from cfljax.store import locks
 
-PAGE = Path(__file__).parents[2] / "docs" / "systems.md"
+PAGE = Path(__file__).parents[2] / "docs" / "install.md"
 
 
 def test_a_sweep_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
