@@ -34,7 +34,7 @@ from cfljax.experiment.federations import (
     key_of,
     sample_shape,
 )
-from cfljax.experiment.several import check_labels, check_mixture
+from cfljax.experiment.several import check_clients, check_labels, check_mixture
 from cfljax.federation.devices import devices_of
 from cfljax.federation.pack import nbytes
 from cfljax.lazy import jax
@@ -101,6 +101,13 @@ def assemble_batch(batch: Batch, machine: Machine) -> Assembled:
     """The parts of a batch, under names that later batches with the same programs find these by."""
     parts = assemble(batch.first, batch.width, machine)
     return parts._replace(program_key=batch.shape_key, model_key=batch.model_key)
+
+
+def check_federation(run: Run, federation: Federation) -> None:
+    """SpecError for what the run would refuse when it meets these clients and samples."""
+    check_clients(run, federation)
+    check_labels(run, federation)
+    _check_tokens(run)
 
 
 def _check_tokens(run: Run) -> None:
