@@ -14,20 +14,19 @@ from cfljax.results.result import Results
 from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
 SHORT = (
-    "accuracy_at_best_val", "accuracy_last10", "accuracy_worst10", *APART,
-    "ari_last", *DRIFT, "clusters_last", "round_to_target", "clock_s", "clock_to_target", "seconds",
+    *APART, *DRIFT, "round_to_target", "clock_s", "clock_to_target", "seconds",
 )  # fmt: skip
-"""Columns of the table at the end of a sweep."""
+"""Columns of the table at the end of a sweep beside those of its window; of these it leaves out NMI."""
 FIRST_TO_GO = (
-    "bytes_to_target", "cost", "nmi_last", "bytes", "seconds", "accuracy_last", "accuracy_max", "clusters_last", "ari_new",
+    "bytes_to_target", "cost", "NMI", "bytes", "seconds", "accuracy_max", "clusters", "ari_new",
 )  # fmt: skip
-"""The columns that are left out first, in this order, if a terminal is narrow."""
+"""The columns, by key or heading, that are left out first, in this order, if a terminal is narrow."""
 TEST = f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} level"
 
 
 def comparison(results: Results) -> str:
     """The table that a sweep prints at its end."""
-    table = rows(collect([results]).configurations, [c for c in COLUMNS if c.key in SHORT])
+    table = rows(collect([results]).configurations, [c for c in COLUMNS if c.key in SHORT or (c.window and c.heading != "NMI")])
     later = [column.key for column in columns_of(table) if column.key.startswith(NEW)][1:]  # new clients after steps
     return terminal([row._replace(cells={key: cell for key, cell in row.cells.items() if key not in later}) for row in table])
 
@@ -141,8 +140,8 @@ def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False)
     for key in FIRST_TO_GO:
         if width is None or max(map(len, text)) <= width:
             break
-        left_out += [c.heading for c in columns if c.key == key]
-        columns = [c for c in columns if c.key != key]
+        left_out += [c.heading for c in columns if key in (c.key, c.heading)]
+        columns = [c for c in columns if key not in (c.key, c.heading)]
         text = _terminal(table, columns)
     if bold:
         text = [_embolden(line) for line in text]
