@@ -37,10 +37,14 @@ def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
     which = flags.add_mutually_exclusive_group()
     which.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
     which.add_argument("--figures", type=_names, default=[], metavar="NAME,…", help=only)
-    flags.add_argument(
-        "--dpi", type=int, choices=range(50, 1201), default=200, metavar="N", help="dots per inch of PNG files (200)"
-    )
+    flags.add_argument("--dpi", type=_dpi, default=200, metavar="N", help="dots per inch of PNG files (200)")
     return flags
+
+
+def _dpi(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 50 <= int(text[:9]) <= 1200):
+        raise argparse.ArgumentTypeError(f"{text[:20]}: must be a whole number from 50 to 1200")
+    return int(text)
 
 
 def _names(text: str) -> list[str]:

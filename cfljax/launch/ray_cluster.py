@@ -116,7 +116,7 @@ def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterato
     try:
         import ray
     except ImportError:
-        raise SpecError('--launcher ray: Ray is not installed; pip install "cfljax[ray]"') from None
+        raise SpecError('--launcher ray: Ray is not installed; pip install ".[ray]" in the checkout') from None
     address = chosen.address or os.environ.get("RAY_ADDRESS") or "local"
     resources: dict[str, Value] = {}
     if address == "local":

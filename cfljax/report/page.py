@@ -89,7 +89,7 @@ def _value(config: Table, name: str) -> str:
     """An option of a configuration as words; for the data set its name, partition and number of clients."""
     value = option_of(config, name)
     if isinstance(value, dict):
-        clients = f"{value['clients']} clients" if "clients" in value else ""
+        clients = f"{value['clients'] or 'all'} clients" if "clients" in value else ""
         return ", ".join(str(v) for v in (value.get("name"), value.get("partition"), clients) if v)
     return "" if value is None else str(value)
 

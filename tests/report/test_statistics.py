@@ -127,10 +127,8 @@ def test_the_sentence_has_the_numbers_of_the_table(tmp_path):
     worst = cell["local"]
     assert f"{best} is significantly better than" in said and "5 runs" in said and "3 comparisons" in said
     assert f"local (by {-100 * worst.behind.mean:.1f} points, 95 % CI {-100 * worst.behind.high:.1f}" in said
-    assert (
-        f"g = {-worst.behind.effect:+.2f}" in said and said.count(", n = 5)") == 3
+    assert f"g = {-worst.behind.effect:+.2f}" in said and said.count(", n = 5)") == 3
     assert said.endswith(".") and said.count("  ") == 0
-    )
 
 
 def test_all_forms_have_intervals_and_tests(tmp_path):
