@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+from cfljax.errors import SpecError, suggest
 from cfljax.report.comparison import APART, COLUMNS, DRIFT, NOT_BY_ALL, TARGETS, Cell, Column, Row, headline, rows, with_newcomers
 from cfljax.report.configurations import Configuration, collect
 from cfljax.results.frames import NEW
@@ -37,6 +38,16 @@ def columns_of(table: Sequence[Row]) -> list[Column]:
     keys = table[0].cells if table else {}
     found = [column for column in with_newcomers(COLUMNS, keys) if column.key in keys]
     return [first if first is not None and column.key == first.key else column for column in found]
+
+
+def only(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
+    """The table with the columns that these are the headings, the first words of headings, or the keys of."""
+    found = columns_of(table)
+    for name in names:
+        if not any(name in (c.key, c.heading, c.heading.split()[0]) for c in found):
+            raise SpecError(f"--columns {name}: there is no such column{suggest(name, [c.heading for c in found])}")
+    keys = [c.key for c in found if set(names) & {c.key, c.heading, c.heading.split()[0]}]
+    return [row._replace(cells={key: row.cells[key] for key in keys}) for row in table]
 
 
 def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
