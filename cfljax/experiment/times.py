@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cfljax.devices.cores import accelerator, cores
 from cfljax.files import cache_folder, read_table, write_table
@@ -21,20 +21,12 @@ FADES = 0.8
 """A program that was found compiled is expected to take this share of what it took before."""
 
 
-class Took(NamedTuple):
-    """Seconds of one core of a CPU, or of an accelerator."""
-
-    train: float
-    """For each unit of `work`: training and evaluating."""
-    setup: float
-    compile: float
-
-
 def keep(batch: Batch, size: Size, outputs: Collection[Output], threads: int | None) -> None:
-    """Keep what a batch has taken with this number of cores of a CPU; None: on an accelerator."""
+    """Keep what a batch has taken with this number of cores of a CPU; None: on an accelerator. Kept are seconds of one core, or of
+    the accelerator: for each unit of `_work`, for setting up, and for compiling."""
     file, rounds = _file(threads is not None), max(int(output.history["round"][-1]) for output in outputs)
-    taken = [(threads or 1) * float(sum(each)) for each in zip(*(output.seconds for output in outputs), strict=True)]
-    compiled, trained, evaluated, setup = taken
+    columns = zip(*(output.seconds for output in outputs), strict=True)
+    compiled, trained, evaluated, setup = ((threads or 1) * float(sum(column)) for column in columns)
     kept, names = read_table(file, _is_took), _names(batch)
     done = max(_work(batch, size) * rounds / batch.first.train.rounds, 1.0)
     for name in names:
@@ -49,11 +41,10 @@ def estimate(batches: Collection[Batch], sizes: Collection[Size]) -> list[float 
     here = on_a_cpu()
     kept, compiled, found = read_table(_file(here), _is_took), set(), []
     for batch, size in zip(batches, sizes, strict=True):
-        took = next((Took(*kept[name]) for name in _names(batch) if name in kept), None)
+        took = next((kept[name] for name in _names(batch) if name in kept), None)
         again = batch.program_key in compiled
         compiled.add(batch.program_key)
-        spent = None if took is None else took.train * _work(batch, size) + took.setup + (0.0 if again else took.compile)
-        found.append(spent)
+        found.append(None if took is None else took[0] * _work(batch, size) + took[1] + (0.0 if again else took[2]))
     return found
 
 

@@ -75,7 +75,7 @@ def test_runs_are_found_by_their_places_and_drawn(folder):
     for missing in (3, -4, "nothing"):
         with pytest.raises(StoreError, match="there is no run"):
             results[missing]
-    assert results.plot().axes[0].get_xlabel() == "round" and results.plot("loss").axes[0].get_ylabel() == "test loss"
+    assert results.plot().axes[0].get_xlabel() == "round"
     with pytest.raises(SpecError, match="there is no such figure"):
         results.plot("curves")
 
