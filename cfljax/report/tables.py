@@ -14,13 +14,9 @@ from cfljax.results.frames import NEW
 from cfljax.results.result import Results
 from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
-SHORT = (
-    *APART, *DRIFT, "round_to_target", "clock_s", "clock_to_target", "seconds",
-)  # fmt: skip
+SHORT = (*APART, *DRIFT, "round_to_target", "clock_s", "clock_to_target", "seconds")
 """Columns of the table at the end of a sweep beside those of its window; of these it leaves out NMI."""
-FIRST_TO_GO = (
-    "bytes_to_target", "cost", "NMI", "bytes", "seconds", "accuracy_max", "clusters", "ari_new",
-)  # fmt: skip
+FIRST_TO_GO = ("bytes_to_target", "cost", "NMI", "bytes", "seconds", "accuracy_max", "clusters", "ari_new")
 """The columns, by key or heading, that are left out first, in this order, if a terminal is narrow."""
 TEST = f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} level"
 
