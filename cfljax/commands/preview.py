@@ -19,6 +19,7 @@ def dry_run(spec: Spec) -> None:
     from cfljax.experiment.dry_run import dry_run as would_run
     from cfljax.experiment.model_size import size_of_run
     from cfljax.experiment.privacy import Crowd, crowd_of
+    from cfljax.experiment.several import check_clients, check_labels
 
     batches = batching.batches(spec.runs(), 1)
     sizes: dict[str, batching.Size] = {}
@@ -26,7 +27,9 @@ def dry_run(spec: Spec) -> None:
     def size(batch: batching.Batch) -> batching.Size:
         if batch.id not in sizes:
             federation = assemble.host_federation(batch.first)
-            assemble.check_federation(batch.first, federation)
+            check_clients(batch.first, federation)
+            check_labels(batch.first, federation)
+            assemble.check_tokens(batch.first)
             sizes[batch.id] = size_of_run(batch.first, federation)
         return sizes[batch.id]
 

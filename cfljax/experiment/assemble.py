@@ -34,7 +34,7 @@ from cfljax.experiment.federations import (
     key_of,
     sample_shape,
 )
-from cfljax.experiment.several import check_clients, check_labels, check_mixture
+from cfljax.experiment.several import check_labels, check_mixture
 from cfljax.federation.devices import devices_of
 from cfljax.federation.pack import nbytes
 from cfljax.lazy import jax
@@ -66,7 +66,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     if not machine.sequential:
         federation = in_lines(federation)
     model = model_of(run, federation)
-    _check_tokens(run)
+    check_tokens(run)
     _warn_of_equal_starts(run, model)
     if told_of(run.model.options).frozen:
         model, federation = _on_features(run, model)
@@ -103,14 +103,7 @@ def assemble_batch(batch: Batch, machine: Machine) -> Assembled:
     return parts._replace(program_key=batch.shape_key, model_key=batch.model_key)
 
 
-def check_federation(run: Run, federation: Federation) -> None:
-    """SpecError for what the run would refuse when it meets these clients and samples."""
-    check_clients(run, federation)
-    check_labels(run, federation)
-    _check_tokens(run)
-
-
-def _check_tokens(run: Run) -> None:
+def check_tokens(run: Run) -> None:
     """SpecError where a model of tokens would get numbers that are none."""
     told, federation = getattr(run.model.options, "vocabulary", None), host_federation(run)
     if told is None or not models.MODELS.ours(run.model.name) or len(sample_shape(federation)) != 1:

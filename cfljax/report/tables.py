@@ -38,11 +38,10 @@ def columns_of(table: Sequence[Row]) -> list[Column]:
 
 def only(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
     """The table with the columns that these are the headings, the first words of headings, or the keys of."""
-    found = columns_of(table)
-    for name in names:
-        if not any(name in (c.key, c.heading, c.heading.split()[0]) for c in found):
-            raise SpecError(f"--columns {name}: there is no such column{suggest(name, [c.heading for c in found])}")
-    keys = [c.key for c in found if set(names) & {c.key, c.heading, c.heading.split()[0]}]
+    called = {column.key: (column.key, column.heading, column.heading.split()[0]) for column in columns_of(table)}
+    if wrong := [name for name in names if not any(name in each for each in called.values())]:
+        raise SpecError(f"--columns {wrong[0]}: there is no such column{suggest(wrong[0], [each[1] for each in called.values()])}")
+    keys = [key for key, each in called.items() if set(names) & set(each)]
     return [row._replace(cells={key: row.cells[key] for key in keys}) for row in table]
 
 
