@@ -38,9 +38,19 @@ class DataWarning(UserWarning):
     """Something in a user's data is left out."""
 
 
+ALIASES = {
+    "k": "clusters", "n_clusters": "clusters", "num_clusters": "clusters", "learning_rate": "lr", "eta": "lr",
+    "num_clients": "clients", "n_clients": "clients", "num_rounds": "rounds", "n_rounds": "rounds", "batch_size": "batch",
+    "local_epochs": "epochs", "local_steps": "steps", "fraction": "participation",
+}  # fmt: skip
+"""What other programs call an option."""
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """`'; did you mean "x"?'` for a near miss, else the list of what is known."""
     known = sorted(known)
+    if ALIASES.get(str(name)) in known:
+        return f'; did you mean "{ALIASES[str(name)]}"?'
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.6)
     if near:
         return f'; did you mean "{near[0]}"?'

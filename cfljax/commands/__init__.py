@@ -17,15 +17,18 @@ COMMANDS = {
 """Name -> what the command does."""
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """The parser of a command: its errors are one line."""
+
     def error(self, message: str) -> NoReturn:
+        """As argparse does, without the usage."""
         self.exit(2, f"{self.prog}: {message}; see --help\n")
 
 
-def command_parser(prog: str, about: str, examples: str) -> argparse.ArgumentParser:
+def command_parser(prog: str, about: str, examples: str, kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     """A parser for the command `prog`, with the examples at the end of its help."""
     form = argparse.RawDescriptionHelpFormatter
-    return _Parser(prog=prog, description=about, epilog=f"examples:\n{examples}", formatter_class=form)
+    return kind(prog=prog, description=about, epilog=f"examples:\n{examples}", formatter_class=form)
 
 
 def positive(text: str) -> int:

@@ -23,7 +23,7 @@ Clustered federated learning, simulated fast.
 
 examples:
   cfljax sweep
-  cfljax run ifca --set method.clusters=4 --set data.partition=rotated
+  cfljax run ifca --clusters 4 --rounds 5 --set data.partition=rotated
   cfljax completion bash > ~/.local/share/bash-completion/completions/cfljax"""
 
 

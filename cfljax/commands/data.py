@@ -148,7 +148,10 @@ def _import(arguments: argparse.Namespace) -> None:
     print(f"{place.name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
           f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} classes{owners}, in {place}")  # fmt: skip
     by_owner = ', partition = "domains"' if wanted.by_domain else ', partition = "user"'
-    table = f'name = "{place.name}"' + (by_owner if owners else ', partition = "dirichlet", clients = 20')
+    drawn = f', partition = "dirichlet", clients = {min(20, len(source.y_train))}'
+    table = f'name = "{place.name}"' + (by_owner if owners else drawn)
+    if source.x_train.ndim == 2 and source.x_train.dtype == "float32":  # columns of a table, each in its own unit
+        table += ', normalise = "pixel"'
     print(f"use it with: data = {{ {table}{f', path = {chr(34)}{place}{chr(34)}' if arguments.dir else ''} }}")
 
 

@@ -13,12 +13,13 @@ NO_DEVICE_HAS_LESS = 1 << 30
 """Bytes of memory: what methods hold is compared with that of this machine only where it is more."""
 
 
-def dry_run(spec: Spec) -> int:
-    """Print what would run. SpecError where a method would hold more than this machine's memory."""
+def dry_run(spec: Spec) -> None:
+    """Print what would run. SpecError for what a run would refuse, and for more than this machine's memory."""
     from cfljax.experiment import assemble, batching
     from cfljax.experiment.dry_run import dry_run as would_run
     from cfljax.experiment.model_size import size_of_run
     from cfljax.experiment.privacy import Crowd, crowd_of
+    from cfljax.experiment.several import check_clients, check_labels
 
     batches = batching.batches(spec.runs(), 1)
     sizes: dict[str, batching.Size] = {}
@@ -26,6 +27,9 @@ def dry_run(spec: Spec) -> int:
     def size(batch: batching.Batch) -> batching.Size:
         if batch.id not in sizes:
             federation = assemble.host_federation(batch.first)
+            check_clients(batch.first, federation)
+            check_labels(batch.first, federation)
+            assemble.check_tokens(batch.first)
             sizes[batch.id] = size_of_run(batch.first, federation)
         return sizes[batch.id]
 
@@ -40,7 +44,6 @@ def dry_run(spec: Spec) -> int:
 
         for batch in batches:
             batching.check_memory(batch, size(batch), this_machine().memory)
-    return 0
 
 
 def explain(spec: Spec, workers: int | None) -> int:
@@ -48,7 +51,8 @@ def explain(spec: Spec, workers: int | None) -> int:
     from cfljax.devices.cores import use_cores
     from cfljax.devices.machine import this_machine
     from cfljax.engine.compiling import explain_form
-    from cfljax.experiment import assemble, batching, execution
+    from cfljax.experiment import assemble, batching, execution, times
+    from cfljax.experiment.model_size import size_of_run
     from cfljax.experiment.widths import batch_limit
 
     runs = spec.runs()
@@ -57,7 +61,9 @@ def explain(spec: Spec, workers: int | None) -> int:
     machine = this_machine(speed=None)
     print(execution.explain_machine(machine))
     lines: dict[str, str] = {}
-    for batch in batching.batches(runs, functools.partial(batch_limit, machine=machine)):
+    batches, sizes = batching.batches(runs, functools.partial(batch_limit, machine=machine)), []
+    for batch in batches:
+        sizes.append(size_of_run(batch.first, assemble.host_federation(batch.first)))
         if batch.program_key not in lines:
             federation = assemble.federation_of(batch.first)
             model = assemble.model_of(batch.first, federation)
@@ -66,4 +72,5 @@ def explain(spec: Spec, workers: int | None) -> int:
             form = explain_form(assemble.assemble_batch(batch, machine))
             lines[batch.program_key] = f"{execution.explain(name, choice)}\n  {form}"
     print("\n".join(lines.values()))
+    print(times.in_words(times.estimate(batches, sizes)))
     return 0

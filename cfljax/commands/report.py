@@ -34,19 +34,28 @@ def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
     flags.add_argument(
         "--max", action="store_true", help="with the highest test accuracy of each run, which is chosen on test data"
     )
+    flags.add_argument("--columns", type=_list, default=[], metavar="NAME,…", help="these columns alone, as last,worst,bytes")
     which = flags.add_mutually_exclusive_group()
     which.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
     which.add_argument("--figures", type=_names, default=[], metavar="NAME,…", help=only)
-    flags.add_argument(
-        "--dpi", type=int, choices=range(50, 1201), default=200, metavar="N", help="dots per inch of PNG files (200)"
-    )
+    flags.add_argument("--dpi", type=_dpi, default=200, metavar="N", help="dots per inch of PNG files (200)")
     return flags
+
+
+def _dpi(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 50 <= int(text[:9]) <= 1200):
+        raise argparse.ArgumentTypeError(f"{text[:20]}: must be a whole number from 50 to 1200")
+    return int(text)
+
+
+def _list(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _names(text: str) -> list[str]:
     from cfljax.report.figures import FIGURES
 
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = _list(text)
     for name in names:
         if name not in FIGURES:
             raise argparse.ArgumentTypeError(f"{name}: there is no such figure{suggest(name, FIGURES)}")
@@ -61,7 +70,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.report.report_data import read
     from cfljax.report.write import default_folder, write
 
-    data = read(flags.folders, flags.target, flags.max)
+    data = read(flags.folders, flags.target, flags.max, flags.columns)
     for problem in data.problems:
         print(f"cfljax: {problem}", file=sys.stderr)
     terminal = sys.stdout.isatty()

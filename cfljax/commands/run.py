@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cfljax.commands import command_parser
+from cfljax.commands import Parser, command_parser
+from cfljax.errors import ALIASES, SpecError
 
 if TYPE_CHECKING:
     import numpy as np
 
-ABOUT = "Run one method once and print how it went. For more than one run, use python -m cfljax.sweep."
+ABOUT = """Run one method once and print how it went. For more than one run, use python -m cfljax.sweep.
+Every option of train and of the method is a flag, too: --lr 0.1 is --set train.lr=0.1."""
 EXAMPLES = """  python -m cfljax.run fedavg
+  python -m cfljax.run ifca --clusters 4 --rounds 5 --lr 0.1
   python -m cfljax.run fedprox --set method.mu=0.1 --set data.partition=rotated --set train.rounds=50 --seed 1"""
 
 COLUMNS = ("round", "accuracy", "accuracy_worst10", "loss", "ari", "clusters")
 
 
+class _WithOptions(Parser):
+    """Takes a flag that it does not know as an option of the run: `--lr 0.1` is `--set lr=0.1`."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does."""
+        words, known = list(sys.argv[1:] if args is None else args), []
+        while words:
+            flag, equals, value = words.pop(0).partition("=")
+            ours = any(each.startswith(flag) for each in self._option_string_actions)
+            if ours or not flag.startswith("--") or not flag[2:].isidentifier():
+                known.append(flag + equals + value)
+            elif not equals and not words:
+                self.error(f"{flag}: its value is missing")
+            else:
+                known += ["--set", f"{flag[2:]}={value if equals else words.pop(0)}"]
+        return super().parse_args(known, namespace)
+
+
 def parser(prog: str = "python -m cfljax.run") -> argparse.ArgumentParser:
     """The flags."""
-    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags = command_parser(prog, ABOUT, EXAMPLES, _WithOptions)
     flags.add_argument("method", help="a method; python -m cfljax.methods lists them")
     flags.add_argument("--data", default="digits", help="a data set (digits)")
     flags.add_argument("--model", default="mlp", help="a model (mlp)")
@@ -38,7 +60,7 @@ def run(flags: argparse.Namespace) -> int:
 
     plugins.load(flags.plugin)
     names = {"data": {"name": flags.data}, "model": {"name": flags.model}, "method": [{"name": flags.method}]}
-    sets = [_of_method(flag, flags.method) for flag in flags.set]
+    sets = [_placed(flag, flags.method) for flag in flags.set]
     result = one_run(names | {"seeds": [flags.seed]}, sets, progress=not flags.quiet)
     print(last_rows(result.history))
     print(result)
@@ -56,10 +78,20 @@ def last_rows(history: Mapping[str, np.ndarray], rows: int = 10) -> str:
     return "\n".join(" ".join(line) for line in zip(*columns, strict=True))
 
 
-def _of_method(flag: str, method: str) -> str:
-    """The flag as a sweep takes it, which may have several methods: `method.mu=1` becomes `method.fedprox.mu=1`."""
+def _placed(flag: str, method: str) -> str:
+    """The flag as a sweep takes it, which may have several methods: `method.mu=1` and `mu=1` become `method.fedprox.mu=1`."""
+    from cfljax.config import Train
+    from cfljax.config.layers import SETTABLE
+    from cfljax.config.values import fields_of
+    from cfljax.methods import METHODS
+
     key, equals, value = flag.partition("=")
     parts = key.strip().split(".")
+    if len(parts) == 1 and parts[0] not in SETTABLE:
+        own = fields_of(METHODS.entry(method, "method").options)
+        if parts[0] in own and parts[0] in fields_of(Train):
+            raise SpecError(f"--{parts[0]}: is an option of train and of {method}; write train.{parts[0]} or method.{parts[0]}")
+        parts.insert(0, "train" if ALIASES.get(parts[0], parts[0]) in fields_of(Train) else "method")
     if parts[0] == "method" and len(parts) > 1 and parts[1] not in (method, "train"):
         parts.insert(1, method)
     return ".".join(parts) + equals + value

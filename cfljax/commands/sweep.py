@@ -74,7 +74,9 @@ def run(flags: argparse.Namespace) -> int:
     launch, chosen = _launcher(flags)
     part = _part(flags.shard)
     if flags.dry_run:
-        return preview.dry_run(spec)
+        preview.dry_run(spec)
+        if not flags.explain:
+            return 0
     if not flags.no_cache:
         use_compilation_cache()
     if flags.explain:

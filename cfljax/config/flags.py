@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from cfljax.config import toml
 from cfljax.config.layers import EITHER, SETTABLE, called, lay, names_of, need_table, options_over
-from cfljax.errors import SpecError, suggest
+from cfljax.config.values import fields_of
+from cfljax.errors import ALIASES, SpecError, suggest
+from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, show
 
 _OPENING, _CLOSING = "([{", ")]}"
@@ -25,8 +27,20 @@ def parse_set(text: str) -> Flag:
     if not value.strip():
         raise SpecError(f"--set {text}: the value is missing")
     if path[0] not in (*SETTABLE, "size"):
-        raise SpecError(f"--set {text}: {path[0]}: there is no such table or key" + suggest(path[0], (*SETTABLE, "size")))
+        raise SpecError(f"--set {text}: {path[0]}: there is no such table or key" + _whole_name(path[0]))
     return path, parse_value(value, f"--set {text}")
+
+
+def _whole_name(key: str) -> str:
+    """Where an option stands whose table a flag left out."""
+    from cfljax.config.train import Train
+
+    name = ALIASES.get(key, key)
+    if name in fields_of(Train):
+        return f'; did you mean "train.{name}"?'
+    if any(name in fields_of(METHODS.entry(each).options) for each in METHODS):
+        return f'; did you mean "method.NAME.{name}"?'
+    return suggest(key, (*SETTABLE, "size"))
 
 
 def parse_value(text: str, where: str) -> Value:

@@ -62,7 +62,8 @@ def _toml_files(folder: Path) -> list[str]:
 def _with_line(message: str) -> str:
     match = re.search(r"\s*\(at line (\d+), column \d+\)", message)
     if match:
-        return f"line {match[1]}: {message[: match.start()]}"
+        quote = " (a string without its closing quote?)" if "Illegal character '\\n'" in message else ""
+        return f"line {match[1]}: {message[: match.start()]}{quote}"
     return f"last line: {message.removesuffix(' (at end of document)')}"
 
 

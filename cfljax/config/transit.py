@@ -12,7 +12,7 @@ from cfljax.errors import SpecError
 from cfljax.registry.options import Table, Value, check, option, show
 from cfljax.round.config import MethodConfig
 
-INSTALL = 'pip install "cfljax[privacy]"'
+INSTALL = 'pip install ".[privacy]" in the checkout'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -181,8 +181,8 @@ def _people(
 def _per_sample(where: str, what: str, named: Mapping[str, np.ndarray], sizes: dict[str, int]) -> np.ndarray:
     held = {key: (named[key], size) for part, size in sizes.items() if (key := f"{what}_{part}") in named}
     for key, (values, size) in held.items():
-        if values.shape != (size,) or not np.issubdtype(values.dtype, np.integer):
-            raise DataError(f"{where}: {key} is {values.dtype}{list(values.shape)}: must be {size} integers")
-        if size and values.min() < 0:
+        if values.shape != (size,) or values.dtype.kind not in "iuU":
+            raise DataError(f"{where}: {key} is {values.dtype}{list(values.shape)}: must be {size} integers or names")
+        if size and values.dtype.kind != "U" and values.min() < 0:
             raise DataError(f"{where}: {key} has the number {values.min()}: must be 0 or more")
     return np.concatenate([values for values, _ in held.values()])

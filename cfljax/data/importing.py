@@ -174,6 +174,9 @@ def read_numpy(place: Path, _: Wanted) -> list[Part]:
             z = npz.load_arrays(place, (x, y), (user, coarse))
         else:
             z = {name: _npy(place / f"{name}.npy") for name in (x, y, user, coarse) if name in (x, y) or name in held}
+        for key in z:
+            if z[key].shape[:1] != z[x].shape[:1]:
+                raise DataError(f"{place}: {x} has shape {list(z[x].shape)} and {key} {list(z[key].shape)}: one {key} per sample")
         found.append(Part(z[x], z[y], z.get(user), coarse=z.get(coarse)))
     return found
 

@@ -66,11 +66,15 @@ def read_csv(file: Path, _: Wanted) -> list[Table]:
     form: Any = {"sep": "\t" if ".tsv" in file.suffixes else ",", "skipinitialspace": True, "dtype": str, "keep_default_na": False}
     with readable(file, "as CSV"), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        head = pd.read_csv(file, header=None, nrows=1, **form)
         try:
+            head = pd.read_csv(file, header=None, nrows=1, **form)
+            if len(head.columns) == 1 and ";" in head.iloc[0, 0]:
+                head = pd.read_csv(file, header=None, nrows=1, **(form := form | {"sep": ";"}))
             frame = pd.read_csv(file, index_col=False, **form)
         except pd.errors.ParserWarning:
             raise DataError(f"{file}: a row has more cells than the header has names; give each column a name") from None
+        except UnicodeDecodeError:
+            raise DataError(f"{file}: is not in UTF-8; make it so, as by iconv -f latin1 -t utf-8") from None
     names = [name for name in head.iloc[0] if name]
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise DataError(f"{file}: two columns are called {twice[0]}; give them different names")
@@ -148,7 +152,7 @@ def _splits(folder: Path) -> list[datasets.Dataset]:
     try:
         from datasets import load_from_disk
     except ImportError as error:
-        raise DataError(f'{folder}: reading it needs the package datasets: pip install "cfljax[import]"') from error
+        raise DataError(f'{folder}: reading it needs the package datasets: pip install ".[import]" in the checkout') from error
     with readable(folder, "as a saved data set"):
         whole = (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()
         found: Any = load_from_disk(str(folder)) if whole else {

@@ -58,7 +58,7 @@ def load_arrays(file: Path, wanted: tuple[str, ...], optional: tuple[str, ...] =
         for name in (*wanted, *optional):
             if name in inside:
                 with readable(f"{file}: {name}"):
-                    found[name] = read_member(archive, name, "biuf")
+                    found[name] = read_member(archive, name, "biufU" if name.startswith("user") else "biuf")
             elif name in wanted:
                 raise DataError(f"{file}: has no array {name}; it must hold {', '.join(wanted)}")
         return found

@@ -84,7 +84,8 @@ def through_tfds(name: str, folder: Path) -> Path:
     except ModuleNotFoundError as e:
         package = _missing(e)
         if package == "tensorflow":
-            raise DataError(f'{name}: preparing it needs TensorFlow (reading it does not): pip install "cfljax[tensorflow]"') from e
+            how = 'pip install ".[tensorflow]" in the checkout'
+            raise DataError(f"{name}: preparing it needs TensorFlow (reading it does not): {how}") from e
         raise DataError(f"{name}: preparing it needs a package that is not installed ({package or reason(e)})") from e
     except DataError:
         raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-import json
 import os
 import platform
 import time
@@ -18,7 +17,7 @@ import numpy as np
 from cfljax.devices import cores
 from cfljax.devices.mesh import AUTO, CLIENTS, RUNS, Shape
 from cfljax.errors import SpecError
-from cfljax.files import cache_folder, written_whole
+from cfljax.files import cache_folder, read_table, write_table
 from cfljax.lazy import jax, jnp
 
 REPEAT = 200
@@ -171,17 +170,11 @@ def speed_file(kind: str) -> Path:
 def measured(file: Path) -> Speed:
     """The speed that an earlier process has kept in the file, else a measurement of about a second, which is kept there. Where
     another process has kept its own meanwhile, that one counts, so that all go by the same."""
-    if (before := _read(file)) is not None:
-        return before
-    speed = measure()
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        if (before := _read(file)) is None:
-            with written_whole(file) as part:  # of two at once either is as good
-                part.write_text(json.dumps(speed._asdict()), encoding="utf-8")
-    except OSError:
-        return speed  # a read-only home: measured again next time
-    return before or speed
+    if (speed := _read(file)) is None:
+        mine = measure()
+        if (speed := _read(file)) is None:
+            write_table(file, (speed := mine)._asdict())
+    return speed
 
 
 def measure() -> Speed:
@@ -225,9 +218,5 @@ def _seconds_per_call(f: Callable[[jax.Array], jax.Array], v: jax.Array) -> floa
 
 def _read(file: Path) -> Speed | None:
     """The speed in the file; None where there is no such file or it is damaged."""
-    try:
-        table = json.loads(file.read_text(encoding="utf-8"))
-        speed = Speed(*(float(table[name]) for name in Speed._fields))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return speed if all(0 < value < 1 for value in speed) else None
+    kept = read_table(file, lambda value: isinstance(value, float) and 0 < value < 1)
+    return Speed(**kept) if set(kept) == set(Speed._fields) else None

@@ -66,7 +66,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     if not machine.sequential:
         federation = in_lines(federation)
     model = model_of(run, federation)
-    _check_tokens(run)
+    check_tokens(run)
     _warn_of_equal_starts(run, model)
     if told_of(run.model.options).frozen:
         model, federation = _on_features(run, model)
@@ -103,7 +103,7 @@ def assemble_batch(batch: Batch, machine: Machine) -> Assembled:
     return parts._replace(program_key=batch.shape_key, model_key=batch.model_key)
 
 
-def _check_tokens(run: Run) -> None:
+def check_tokens(run: Run) -> None:
     """SpecError where a model of tokens would get numbers that are none."""
     told, federation = getattr(run.model.options, "vocabulary", None), host_federation(run)
     if told is None or not models.MODELS.ours(run.model.name) or len(sample_shape(federation)) != 1:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cfljax.config.frozen import plain
 from cfljax.config.run import Run
 from cfljax.experiment.batching import Batch, Size, amount, held, memory
+from cfljax.experiment.times import estimate, in_words
 from cfljax.registry.options import show
 
 if TYPE_CHECKING:
@@ -23,31 +24,35 @@ def dry_run(
     `train.privacy`."""
     programs = {batch.program_key for batch in made}
     lines = [f"runs {sum(len(batch.runs) for batch in made)}, batches {len(made)}, programs to compile {len(programs)}"]
-    groups: dict[tuple[str, str], list[tuple[Batch, Size]]] = {}
+    groups: dict[tuple[str, str], list[tuple[Batch, Size, float | None]]] = {}
     notes: dict[str, None] = {}
-    for batch in made:
-        of_batch = size(batch) if callable(size) else size
-        groups.setdefault((batch.first.data.name, batch.first.label), []).append((batch, of_batch))
+    sizes = [size(batch) if callable(size) else size for batch in made]
+    seconds = estimate(made, sizes)
+    for batch, of_batch, spent in zip(made, sizes, seconds, strict=True):
+        groups.setdefault((batch.first.data.name, batch.first.label), []).append((batch, of_batch, spent))
         if needed := held(batch.first, of_batch):
             notes[f"  {batch.first.label} holds for its clients: {amount(needed)}"] = None
         if of_batch.features:
             notes[f"  features of the frozen body, computed once: {amount(4 * of_batch.features)}"] = None
         notes |= {} if crowd is None else dict.fromkeys(_privacy(batch, crowd))
-    lines += [_line("data", "method", "runs", "batches", "programs", "memory", "down", "up")]
+    lines += [_line("data", "method", "runs", "batches", "programs", "memory", "down", "up", "a run")]
     largest, all_down, all_up = 0, 0.0, 0.0
     for names, group in groups.items():
-        traffic = [communication(run, of_batch) for batch, of_batch in group for run in batch.runs]
+        traffic = [communication(run, of_batch) for batch, of_batch, _ in group for run in batch.runs]
         down, up = map(sum, zip(*traffic, strict=True))
-        most = max(memory(batch, of_batch) for batch, of_batch in group)
+        most = max(memory(batch, of_batch) for batch, of_batch, _ in group)
         largest, all_down, all_up = max(largest, most), all_down + down, all_up + up
-        compiled = len({batch.program_key for batch, _ in group})
-        lines.append(_line(*names, len(traffic), len(group), compiled, amount(most), amount(down), amount(up)))
+        compiled = len({batch.program_key for batch, *_ in group})
+        of_runs = [spent / len(batch.runs) for batch, _, spent in group if spent is not None]
+        each = f"{sum(of_runs) / len(of_runs):.3g} s" if of_runs else "?"
+        lines.append(_line(*names, len(traffic), len(group), compiled, amount(most), amount(down), amount(up), each))
     lines += list(notes)
     if made:
         lines.append(f"memory {amount(largest)} for the largest batch (estimate)")
         total = f"{amount(all_down)} down, {amount(all_up)} up"
         lines.append(f"communication of all runs (simulated): {total}, if each participant gets one")
         lines.append("  model and sends one update in a round; what a method sends besides, or less: python -m cfljax.methods NAME")
+        lines.append(in_words(seconds))
     return "\n".join(lines)
 
 

@@ -4,8 +4,6 @@ model. To count them the model is traced, which takes longer than all else of a 
 from __future__ import annotations
 
 import hashlib
-import json
-from pathlib import Path
 
 from cfljax import models
 from cfljax.config import Run
@@ -14,7 +12,7 @@ from cfljax.experiment.assemble import model_of
 from cfljax.experiment.batching import Size, size_of
 from cfljax.experiment.features import seen_by
 from cfljax.experiment.federations import sample_shape
-from cfljax.files import cache_folder, written_whole
+from cfljax.files import cache_folder, read_table, write_table
 from cfljax.models.options import told_of
 from cfljax.models.started import features_of
 from cfljax.software import software_hash
@@ -29,10 +27,10 @@ def model_size(run: Run, federation: Federation) -> int:
     if models.MODELS.origin(run.model.name) is not None:
         return model_of(run, federation).size
     file, key = cache_folder() / "model-sizes.json", _key(run, federation)
-    kept = _read(file)
+    kept = read_table(file, _is_size)
     if key not in kept:
         kept = (kept if len(kept) < MOST else {}) | {key: model_of(run, federation).size}
-        _write(file, kept)
+        write_table(file, kept)
     return kept[key]
 
 
@@ -64,20 +62,5 @@ def _key(run: Run, federation: Federation) -> str:
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:32]
 
 
-def _read(file: Path) -> dict[str, int]:
-    """What is kept; nothing where the file is not there or is not what `_write` writes."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    good = isinstance(found, dict) and all(type(size) is int and size > 0 for size in found.values())
-    return found if good else {}
-
-
-def _write(file: Path, kept: dict[str, int]) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(file) as part:  # of two at once either is as good: what is missing is counted again
-            part.write_text(json.dumps(kept), encoding="utf-8")
-    except OSError:
-        return  # a read-only home: counted again next time
+def _is_size(value: object) -> bool:
+    return type(value) is int and value > 0

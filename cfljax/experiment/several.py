@@ -1,10 +1,23 @@
-"""What cannot be with samples that have several labels: one line each, before anything is compiled."""
+"""What cannot be with these clients and samples: one line each, before anything is compiled."""
 
 from __future__ import annotations
 
 from cfljax.config import Run
 from cfljax.errors import SpecError
+from cfljax.methods import METHODS
 from cfljax.types import Federation, Method
+
+
+def check_clients(run: Run, federation: Federation) -> None:
+    """A SpecError for more clusters than clients that train, and for true groups that there are not."""
+    from cfljax.round.choice import need_clients
+    from cfljax.round.common import need_groups
+
+    if getattr(run.options, "true_groups", False):
+        need_groups(f'method "{run.method}"', federation)
+    clusters = run.options.clusters
+    if METHODS.ours(run.method) and run.method != "ccs_rfedavg" and isinstance(clusters, int) and clusters > 1:
+        need_clients(federation, clusters, run.method)
 
 
 def check_labels(run: Run, federation: Federation) -> None:

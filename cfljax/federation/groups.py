@@ -29,7 +29,7 @@ class Grouped(Sized):
 def _take(rows: np.ndarray, clients: int, wanted: int | None, name: str, what: str) -> list[np.ndarray]:
     """Rows for every client of a group: `wanted` rows each, or all rows evenly."""
     if clients > len(rows):
-        raise wrong(name, clients, f"a group has more clients than {what} samples ({len(rows)})")
+        raise SpecError(f"data.{name}: the {clients} clients of a group share {len(rows)} {what} samples; give fewer clients")
     if wanted is None:
         return cut(rows, evenly(len(rows), clients))
     why = f"{clients} clients of a group share {len(rows)} {what} samples"

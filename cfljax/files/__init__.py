@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from cfljax import lazy
 from cfljax.lazy import jax
@@ -35,6 +37,23 @@ def written_whole(file: Path) -> Iterator[Path]:
         part.replace(file)
     finally:
         part.unlink(missing_ok=True)
+
+
+def read_table(file: Path, good: Callable[[object], bool]) -> dict[str, Any]:
+    """What `write_table` has kept in the cache; nothing where the file is not there or has a value that is not `good`."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and all(map(good, found.values())) else {}
+
+
+def write_table(file: Path, kept: dict[str, Any]) -> None:
+    """Keep a table of numbers that can be made again: of two processes at once the last one's counts, in a read-only home none."""
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(file) as part:
+            part.write_text(json.dumps(kept), encoding="utf-8")
 
 
 def programs_folder() -> Path | None:

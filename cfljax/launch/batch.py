@@ -22,6 +22,7 @@ from cfljax.engine.resume import CheckpointMismatch
 from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import default_flags, simulate
 from cfljax.errors import CfljaxError, DataError, StoreError
+from cfljax.experiment import times
 from cfljax.experiment.assemble import assemble_batch
 from cfljax.experiment.batching import Batch, check_memory
 from cfljax.experiment.model_size import size_of_run
@@ -91,8 +92,11 @@ def _units(
 ) -> list[Unit]:
     """The units of a batch; raises whatever goes wrong."""
     parts = assemble_batch(batch, machine)
-    check_memory(batch, size_of_run(batch.first, parts.federation, parts.model), machine.memory)
+    size = size_of_run(batch.first, parts.federation, parts.model)
+    check_memory(batch, size, machine.memory)
     outputs = _simulate(batch, parts, progress, checkpoints, until)
+    if outputs and not distributed.connected():
+        times.keep(batch, size, outputs, machine.threads if machine.sequential else None)
     how = plan_of(parts, batch.width, machine)
     return [unit(run, output, keep, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
 

@@ -8,26 +8,33 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from cfljax.experiment.times import clock
+
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 EVERY = 5.0
 """Seconds between plain lines."""
 BATCH = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds{postfix}"
-SWEEP = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds{postfix}, {remaining} left"
 
 
 class Progress:
     """Counts rounds over all runs of a sweep; `with` closes the lines."""
 
-    def __init__(self, rounds: int, runs: int = 1, quiet: bool = False, stream: TextIO | None = None, lines: int = 1):
-        self.lines = lines
+    def __init__(
+        self, rounds: int, runs: int = 1, quiet: bool = False, stream: TextIO | None = None, lines: int = 1, programs: int = 1
+    ):
+        self.lines, self.programs = lines, programs
         self.total, self.runs = rounds, runs
         self.done = self.begun = 0
         self.finished = {"done": 0, "diverged": 0, "failed": 0}
         self.stream = stream or sys.stderr
         self.quiet = quiet
-        self.begin = self.last = time.monotonic()
+        self.last = time.monotonic()
+        self.since = [self.last] * lines
+        self.ready, self.rest = [False] * lines, [0] * lines
+        self.asked = self.compiling = self.training = 0.0
+        self.trained = 0
         self.batches: list[tqdm[object]] = []
         self.sweep: tqdm[object] | None = None
         self.current = [""] * lines
@@ -38,7 +45,7 @@ class Progress:
 
             look = {"file": self.stream, "leave": False, "dynamic_ncols": True}
             self.batches = [tqdm(total=1, bar_format=BATCH, position=at, **look) for at in range(self.lines)]
-            self.sweep = tqdm(total=self.total, bar_format=SWEEP, position=self.lines, **look)
+            self.sweep = tqdm(total=self.total, bar_format=BATCH, position=self.lines, **look)
             self.sweep.set_description_str("sweep", refresh=False)
         return self
 
@@ -49,7 +56,8 @@ class Progress:
 
     def start(self, name: str, rounds: int, line: int = 0) -> None:
         """A batch begins, with this number of rounds of all its runs together; compiling comes first."""
-        self.current[line] = name
+        self.current[line], self.since[line], self.ready[line] = name, time.monotonic(), False
+        self.asked, self.rest[line] = self.asked + rounds, rounds
         if self.batches:
             self.batches[line].reset(total=rounds)
             self.batches[line].set_description_str(name, refresh=False)
@@ -60,7 +68,14 @@ class Progress:
         self.begun += 1
 
     def update(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
-        """`rounds` more of the batch are done."""
+        """`rounds` more of the batch are done. Before its first update it has compiled, which is no part of the speed."""
+        now = time.monotonic()
+        spent, self.since[line] = now - self.since[line], now
+        self.rest[line] -= rounds
+        if not self.ready[line]:
+            self.compiling, self.ready[line] = self.compiling + spent, True
+        elif rounds > 0:
+            self.training, self.trained = self.training + spent, self.trained + rounds
         if self.batches:
             if accuracy is not None:
                 self.batches[line].set_postfix_str(f"accuracy {accuracy:.3f}", refresh=False)
@@ -71,6 +86,7 @@ class Progress:
         """`rounds` more of the sweep are done, here or elsewhere."""
         self.done += rounds
         if self.sweep is not None:
+            self.sweep.set_postfix_str(f"{self._state()}, {self.left()} left", refresh=False)
             self.sweep.update(rounds)
         elif not self.quiet and time.monotonic() - self.last >= EVERY:
             self._line(accuracy, line)
@@ -94,16 +110,23 @@ class Progress:
         states = [f"{n} {name}" for name, n in self.finished.items() if n or name == "done"]
         return ", ".join([*states, f"{max(self.runs - ended, 0)} to do"])
 
+    def left(self) -> str:
+        """The time that is left, by the speed of training and by what programs took to compile so far; `?`: nothing is known."""
+        if not self.trained:
+            return "?"
+        busy = max(1, sum(rest > 0 for rest in self.rest))
+        seen = min(self.programs, max(busy, self.programs * self.asked / max(self.total, 1)))
+        training = self.training / self.trained * (self.total - self.done)
+        return clock((training + self.compiling / seen * (self.programs - seen)) / busy)
+
     def _summary(self) -> None:
         if self.sweep is not None:
-            self.sweep.set_postfix_str(self._state(), refresh=True)
+            self.sweep.set_postfix_str(f"{self._state()}, {self.left()} left", refresh=True)
 
     def _line(self, accuracy: float | None, line: int) -> None:
         self.last = time.monotonic()
-        spent = self.last - self.begin
-        left = clock(spent / self.done * (self.total - self.done)) if self.done else "?"
         now = self.current[line] if accuracy is None else f"{self.current[line]}, accuracy {accuracy:.3f}"
-        self.say(f"{self.done}/{self.total} rounds, runs: {self._state()}, about {left} left; {now}")
+        self.say(f"{self.done}/{self.total} rounds, runs: {self._state()}, about {self.left()} left; {now}")
 
 
 def _has_room(stream: TextIO, lines: int) -> bool:
@@ -113,10 +136,3 @@ def _has_room(stream: TextIO, lines: int) -> bool:
     except (OSError, ValueError, AttributeError):
         return False
     return stream.isatty() and size.columns >= 60 and size.lines > lines + 1
-
-
-def clock(seconds: float) -> str:
-    """`m:ss`, or `h:mm:ss`."""
-    whole = int(seconds)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

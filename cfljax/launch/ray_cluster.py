@@ -20,8 +20,7 @@ from cfljax.errors import SpecError
 from cfljax.experiment.batching import Batch
 from cfljax.launch import ray_task
 from cfljax.launch.batch import failed
-from cfljax.launch.progress import Progress
-from cfljax.launch.sweep import Options, Outcome, Worker, lay_down, name_of, outcome, rounds_of
+from cfljax.launch.sweep import Options, Outcome, Worker, lay_down, name_of, outcome, progress_of, rounds_of
 from cfljax.launch.workers import WorkerError
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
@@ -63,7 +62,7 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
         todo, machine = lay_down(spec, store, options, limit, threads)
         order |= {"speed": list(machine.speed), "mesh": machine.mesh and list(machine.mesh)}
         lines = max(1, min(MOST_LINES, len(todo), cluster.room(1)))
-        with Progress(sum(map(rounds_of, todo)), sum(len(b.runs) for b in todo), options.quiet, lines=lines) as progress:
+        with progress_of(todo, options.quiet, lines) as progress:
             for message in spec.warnings:
                 progress.say(f"cfljax: {message}")
             _Writer(cluster, Worker(store, options, progress, machine), order).work(todo)
@@ -117,7 +116,7 @@ def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterato
     try:
         import ray
     except ImportError:
-        raise SpecError('--launcher ray: Ray is not installed; pip install "cfljax[ray]"') from None
+        raise SpecError('--launcher ray: Ray is not installed; pip install ".[ray]" in the checkout') from None
     address = chosen.address or os.environ.get("RAY_ADDRESS") or "local"
     resources: dict[str, Value] = {}
     if address == "local":

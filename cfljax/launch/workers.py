@@ -19,7 +19,7 @@ from cfljax.errors import CfljaxError, SpecError, StoreError
 from cfljax.experiment.batching import Batch
 from cfljax.launch.plan_file import OTHERS, mark, unlike
 from cfljax.launch.progress import Progress
-from cfljax.launch.sweep import Options, Outcome, Worker, carry_out, lay_down, outcome, rounds_of, work
+from cfljax.launch.sweep import Options, Outcome, Worker, carry_out, lay_down, outcome, progress_of, work
 from cfljax.registry import Entry
 from cfljax.registry.options import NoOptions
 from cfljax.store import Store
@@ -105,7 +105,7 @@ def carry_out_by_processes(
     if crew is None:
         return carry_out(spec, store, options)
     todo, _ = lay_down(spec, store, options, threads=crew.threads)
-    with Progress(sum(map(rounds_of, todo)), sum(len(b.runs) for b in todo), options.quiet, lines=crew.size) as progress:
+    with progress_of(todo, options.quiet, crew.size) as progress:
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
         if todo:

@@ -25,6 +25,8 @@ class Column(NamedTuple):
     """1: the higher the better, −1: the lower, 0: neither is marked."""
     interval: bool = False
     """Whether the 95 % interval stands beside the mean."""
+    window: str = ""
+    """The one of WINDOWS whose evaluations it is about; "": it is about no single ones, and stands in all tables."""
 
 
 class Cell(NamedTuple):
@@ -71,18 +73,29 @@ def seconds(unit: Unit) -> float:
     return math.fsum(number(v) for v in unit.record["timings"].values()) if unit.record["timings"] else math.nan
 
 
+WINDOWS = {
+    "at_best_val": ("at best validation", "{}_at_best_val"),
+    "last10": ("last 10", "{}_last10"),
+    "last": ("last", "{}_last"),
+}
+"""Which evaluations a table is about, the first of these that its runs have: (the heading, what quantities of them are called)."""
+
+
+def _of_window(window: str) -> list[Column]:
+    heading, called = WINDOWS[window]
+    worst = "accuracy_worst10" if window == "last" else called.format("accuracy_worst10")
+    kinds = ((called.format("accuracy"), heading, "percent", 1), (worst, "worst tenth", "percent", 1),
+             (called.format("ari"), "ARI", "score", 1), (called.format("nmi"), "NMI", "score", 1),
+             (called.format("clusters"), "clusters", "count", 0))  # fmt: skip
+    return [Column(key, title, _summary(key), kind, better, window=window) for key, title, kind, better in kinds]
+
+
 COLUMNS = (
-    Column("accuracy_at_best_val", "at best validation", _summary("accuracy_at_best_val")),
+    *(column for window in WINDOWS for column in _of_window(window)),
     Column("accuracy_max", "max", _summary("accuracy_max")),
-    Column("accuracy_last", "last", _summary("accuracy_last")),
-    Column("accuracy_last10", "last 10", _summary("accuracy_last10")),
-    Column("accuracy_worst10", "worst tenth", _summary("accuracy_worst10")),
     Column("accuracy_train_clients_last", "last, training clients", _summary("accuracy_train_clients_last")),
     Column("accuracy_test_clients_last", "last, test clients", _summary("accuracy_test_clients_last")),
     Column("accuracy_finetuned", "last, fine-tuned", _summary("accuracy_finetuned")),
-    Column("ari_last", "ARI", _summary("ari_last"), "score"),
-    Column("nmi_last", "NMI", _summary("nmi_last"), "score"),
-    Column("clusters_last", "clusters", _summary("clusters_last"), "count", 0),
     Column("round_to_target", "rounds to target", _summary("round_to_target"), "count", -1),
     Column("bytes_to_target", "bytes to target", _summary("bytes_to_target"), "bytes", -1),
     Column("accuracy_in_drift", "in drift", _summary("accuracy_in_drift")),
@@ -94,8 +107,8 @@ COLUMNS = (
     Column("bytes", "bytes", _bytes, "bytes", 0),
     Column("seconds", "seconds", seconds, "seconds", 0),
 )
-HEADLINES = ("accuracy_at_best_val", "accuracy_last10")
-"""What a comparison rests on: the first of these that the runs have."""
+HEADLINES = tuple(called.format("accuracy") for _, called in WINDOWS.values())
+"""What a comparison rests on: the first of these that the table has."""
 MAXIMUM = "accuracy_max"
 """The column that tables have only where it is asked for: a maximum over evaluations is chosen on test data."""
 TARGETS = ("round_to_target", "bytes_to_target", "clock_to_target")
@@ -105,8 +118,15 @@ DRIFT = ("accuracy_in_drift", "ari_in_drift", "recovery_rounds")
 """Columns for runs whose data change."""
 NOT_BY_ALL = (*TARGETS, "recovery_rounds")
 """Columns that tell what a run may never reach: their cells say how many of the runs have."""
-SOMETIMES = ("accuracy_at_best_val", *TARGETS, *DRIFT, *APART, "accuracy_finetuned", "clock_s", "cost")
-"""Columns that are left out if no run has the quantity."""
+
+
+def window_of(configurations: Iterable[Configuration]) -> str:
+    """The evaluations that a table of these is about: those of the best validation where any run has it, the last ten where all
+    runs have many, else the last."""
+    done = [unit.record["summary"] for each in configurations for unit in each.by_status("done")]
+    if any("accuracy_at_best_val" in summary for summary in done):
+        return "at_best_val"
+    return "last10" if done and all("accuracy_worst10_last10" in summary for summary in done) else "last"
 
 
 def with_newcomers(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:
@@ -120,7 +140,9 @@ def with_newcomers(columns: Iterable[Column], names: Iterable[str]) -> list[Colu
 
 def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = COLUMNS) -> list[Row]:
     """A row per configuration, with the best of each block marked and the others tested against it, but for those that lost runs.
-    Columns of SOMETIMES are left out if no run has the quantity; those of new clients are added where there are any."""
+    The columns are of one window, and those that no run has are left out; those of new clients are added where there are any."""
+    window = window_of(configurations)
+    columns = [column for column in columns if column.window in ("", window)]
     summaries = (unit.record["summary"] for each in configurations for unit in each.by_status("done"))
     columns = with_newcomers(columns, {name for summary in summaries for name in summary})
     table = [Row(configuration, {}) for configuration in configurations]
@@ -129,11 +151,16 @@ def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = CO
         blocks.setdefault(row.configuration.block, []).append(row)
     for column in columns:
         done = (unit for row in table for unit in row.configuration.by_status("done"))
-        if column.key in SOMETIMES and not any(math.isfinite(column.value(unit)) for unit in done):
+        if column.key not in HEADLINES and not any(math.isfinite(column.value(unit)) for unit in done):
             continue
         for block in blocks.values():
             _fill(block, column)
     return table
+
+
+def headline_of(configurations: Iterable[Configuration]) -> Column:
+    """The column that a comparison of these rests on."""
+    return next(column for column in COLUMNS if column.window == window_of(configurations))
 
 
 def headline(table: Sequence[Row]) -> Column | None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.errors import StoreError
+from cfljax.report.comparison import headline_of
 from cfljax.report.configurations import Configuration, Unit
 from cfljax.results.frames import NEW, number
 from cfljax.results.statistics import mean_and_deviation
@@ -60,6 +61,8 @@ class Curves(NamedTuple):
     history and the diagnostics."""
     changes: tuple[int, ...] = ()
     """The evaluations, by their rounds, that see clients in other true groups than the one before (`data.drift`)."""
+    setup: float = 0.0
+    """Seconds before the rounds, pre-training included."""
     waited: np.ndarray = np.zeros(0)
     """f64[K]: simulated seconds that the members of each cluster of the first run have waited for others; empty if unknown."""
 
@@ -73,7 +76,8 @@ def chosen(configurations: Sequence[Configuration], most: int = MOST_CURVES) -> 
     """The configurations that figures show, in the order of the table: the best of each method and data, then of the rest."""
     if len(configurations) <= most:
         return [c for c in configurations if drawn_units(c)]
-    scores = {i: _score(c) for i, c in enumerate(configurations) if drawn_units(c)}
+    name = headline_of(configurations).key
+    scores = {i: _score(c, name) for i, c in enumerate(configurations) if drawn_units(c)}
     ranked = sorted(scores, key=lambda i: -scores[i])
     first = {(configurations[i].folder, configurations[i].label, configurations[i].block): i for i in reversed(ranked)}
     leaders = set(first.values())
@@ -81,8 +85,8 @@ def chosen(configurations: Sequence[Configuration], most: int = MOST_CURVES) -> 
     return [configurations[i] for i in sorted(order[:most])]
 
 
-def _score(configuration: Configuration) -> float:
-    values = [unit.record["summary"].get("accuracy_last10") for unit in configuration.by_status("done")]
+def _score(configuration: Configuration, name: str) -> float:
+    values = [unit.record["summary"].get(name) for unit in configuration.by_status("done")]
     mean = mean_and_deviation(float(v) for v in values if v is not None and math.isfinite(v))[0]
     return mean if math.isfinite(mean) else -1.0
 
@@ -132,6 +136,7 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         len(units),
         tuple(sorted(stopped)),
         tuple(np.unique(np.concatenate([[], *moved])).astype(int).tolist()),
+        math.fsum(float(unit.record["timings"].get("setup") or 0) for unit, _ in made) / max(len(made), 1),
         waited,
     )
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfljax.errors import SpecError, suggest
+from cfljax.report.comparison import headline_of
 from cfljax.report.critical_difference import WIDTH, picture
 from cfljax.report.curves import Band, Curves
 from cfljax.report.figure_panels import COLOURS, PANELS
@@ -67,6 +69,19 @@ def render(data: ReportData, names: Sequence[str] = (), dpi: int = 200) -> Itera
                 figure.savefig(out, format=kind, metadata=metadata, dpi=dpi)
                 yield f"{name}.{kind}", out.getvalue()
                 figure.set_layout_engine("none")  # keeps the layout for the second file
+
+
+def figure(data: ReportData, name: str) -> Figure:
+    """The figure of that name. SpecError where there is none, or nothing to draw."""
+    import matplotlib
+
+    if name not in FIGURES:
+        raise SpecError(f"{name}: there is no such figure{suggest(name, FIGURES)}")
+    with matplotlib.rc_context(STYLE):
+        drawn = FIGURES[name](data)
+    if drawn is None:
+        raise SpecError(f"{name}: these runs have nothing to draw for it")
+    return drawn
 
 
 def _axes(height: float) -> tuple[Figure, Axes]:
@@ -168,19 +183,24 @@ def _newcomers(data: ReportData) -> Figure | None:
 
 def _bytes(each: Curves) -> Line:
     band, sent = each.history.get("accuracy"), each.history.get("bytes")
-    return None if band is None or sent is None else (sent.mean / 1e6, band)
+    return None if band is None or sent is None else _after_round_0(sent.mean / 1e6, band)
 
 
 def _clock(each: Curves) -> Line:
     band, passed = each.history.get("accuracy"), each.history.get("clock_s")
-    return None if band is None or passed is None else (passed.mean, band)
+    return None if band is None or passed is None else _after_round_0(passed.mean, band)
 
 
 def _seconds(each: Curves) -> Line:
     band, spent = each.history.get("accuracy"), each.seconds
     if band is None or not math.isfinite(spent) or not len(band.round) or band.round[-1] <= 0:
         return None
-    return band.round / band.round[-1] * spent, band
+    return _after_round_0(each.setup + band.round / band.round[-1] * spent, band)
+
+
+def _after_round_0(spent: np.ndarray, band: Band) -> Line:
+    """What was spent and the band, without round 0: what a method does before it counts in the first round."""
+    return spent[1:], Band(*(values[1:] for values in band))
 
 
 def _label_rows(axes: Axes, data: ReportData, label: str) -> None:
@@ -191,7 +211,7 @@ def _label_rows(axes: Axes, data: ReportData, label: str) -> None:
 
 
 def _methods(data: ReportData) -> Figure | None:
-    name, finals = next(iter(finals_of(data.drawn).items()))
+    finals = next(iter(finals_of(data.drawn).values()))
     if not any(each["seeds"] for each in finals):
         return None
     figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))
@@ -203,8 +223,7 @@ def _methods(data: ReportData) -> Figure | None:
         axes.plot(seeds, at, "o", color=COLOURS[shade], markersize=3.5, markerfacecolor="none", alpha=0.7)
         mean, std = 100 * (each["mean"] or 0), 100 * (each["std"] or 0)
         axes.errorbar(mean, i, xerr=std, color=COLOURS[shade], marker="|", markersize=9, markeredgewidth=2)
-    how = "at the best validation" if name == "accuracy_at_best_val" else "mean of the last ten evaluations"
-    _label_rows(axes, data, f"accuracy, {how}, %")
+    _label_rows(axes, data, f"accuracy, {headline_of(data.drawn).heading}, %")
     return figure
 
 
@@ -265,7 +284,7 @@ FIGURES: dict[str, Draw] = {
     "bytes": lambda data: _lines(data, _bytes, "sent, MB", "accuracy, %", True, ends=True),
     "clock": lambda data: _lines(data, _clock, "simulated seconds", "accuracy, %", True, ends=True),
     "waited": _waited,
-    "seconds": lambda data: _lines(data, _seconds, "seconds without compiling", "accuracy, %", True, ends=True),
+    "seconds": lambda data: _lines(data, _seconds, "seconds without compiling the rounds", "accuracy, %", True, ends=True),
     "clusters": _over_rounds(lambda each: each.clusters, "clusters"),
     **PANELS,
     "time": _time,

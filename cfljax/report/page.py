@@ -14,7 +14,7 @@ from importlib.resources import files
 
 from cfljax.registry.options import Table
 from cfljax.report import page_tests, tables, tuning
-from cfljax.report.comparison import Column, Row, headline, seconds
+from cfljax.report.comparison import Column, Row, headline, headline_of, seconds
 from cfljax.report.configurations import Unit, option_of
 from cfljax.report.curves import MOST_CURVES
 from cfljax.report.page_data import page_json, styles
@@ -89,7 +89,7 @@ def _value(config: Table, name: str) -> str:
     """An option of a configuration as words; for the data set its name, partition and number of clients."""
     value = option_of(config, name)
     if isinstance(value, dict):
-        clients = f"{value['clients']} clients" if "clients" in value else ""
+        clients = f"{value['clients'] or 'all'} clients" if "clients" in value else ""
         return ", ".join(str(v) for v in (value.get("name"), value.get("partition"), clients) if v)
     return "" if value is None else str(value)
 
@@ -109,8 +109,7 @@ def _cards(data: ReportData) -> str:
     if best is not None:
         assert (first := headline(data.table)) is not None
         accuracy = tables.number(first._replace(interval=False), best.cells[first.key])
-        name = "mean of the last ten" if first.key == "accuracy_last10" else first.heading
-        cards.append((f"Best, {name}", f"{accuracy} %", best.configuration.legend))
+        cards.append((f"Best, {first.heading}", f"{accuracy} %", best.configuration.legend))
     cards.append(("Computing time", _duration(spent), "compiling included"))
     cards.append(("Device", ", ".join(_distinct(_device(unit.record.get("device")) for unit in units)) or "–", ""))
     return "".join(f"<div><dt>{_escaped(a)}</dt><dd>{_escaped(b)}<small>{_escaped(c)}</small></dd></div>" for a, b, c in cards)
@@ -162,7 +161,7 @@ def _drawn(data: ReportData) -> str:
         return ""
     return (
         f"The figures show {len(data.drawn)} of {total} configurations (at most {MOST_CURVES}): the best of each method, "
-        "then the best of the rest, by the mean of the last ten evaluations."
+        f"then the best of the rest, by accuracy ({headline_of(data.collected.configurations).heading})."
     )
 
 

@@ -10,7 +10,7 @@ from typing import TypedDict, TypeVar
 
 import numpy as np
 
-from cfljax.report.comparison import COLUMNS
+from cfljax.report.comparison import COLUMNS, MAXIMUM, window_of
 from cfljax.report.configurations import Configuration
 from cfljax.report.curves import MOST_SEEDS, Band, Curves
 from cfljax.report.report_data import ReportData
@@ -23,8 +23,6 @@ PARTS = ("setup", "compile", "train", "eval")
 """Parts of the seconds of a run."""
 FIRST = ("accuracy", "accuracy_worst10", "loss", "ari", "nmi", "purity", "clusters", "bytes")
 """The first quantities of the page's menu, in this order; the others follow."""
-FINAL = ("accuracy_at_best_val", "accuracy_last10", "accuracy_max", "accuracy_last", "accuracy_worst10")
-
 Kind = TypeVar("Kind")
 
 
@@ -138,9 +136,10 @@ def _band(band: Band | None) -> dict[str, list[float | None]] | None:
 
 
 def finals_of(drawn: Sequence[Configuration]) -> dict[str, list[Final]]:
-    """The quantities of FINAL that any run has, the first of which the page begins with."""
-    found = {name: [final(c, name) for c in drawn] for name in FINAL}
-    return {name: each for name, each in found.items() if name != FINAL[0] or any(f["mean"] is not None for f in each)}
+    """The accuracies of the table's window, the headline first, and the maximum."""
+    window = window_of(drawn)
+    names = [column.key for column in COLUMNS if column.window == window and column.kind == "percent"]
+    return {name: [final(c, name) for c in drawn] for name in (*names, MAXIMUM)}
 
 
 def final(configuration: Configuration, name: str) -> Final:

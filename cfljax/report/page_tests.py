@@ -24,7 +24,7 @@ def tests(table: Sequence[Row]) -> str:
     if blocks := tested.differences(table):
         inside = "".join(_block(*block) for block in blocks)
         head = "".join(f"<th{'' if i else _WORD}>{_escaped(name)}</th>" for i, name in enumerate(tested.HEADINGS))
-        about = "Points of accuracy over shared seeds; effect: Hedges’ g of the paired differences; p: corrected by Holm."
+        about = "Points of accuracy over the n shared seeds; effect: Hedges’ g of the paired differences; p: by Holm."
         parts.append(f'<details><summary>Differences from the best</summary><p class="notes">{about}</p><div class="scroll">')
         parts.append(f'<table class="plain"><thead><tr>{head}</tr></thead>{inside}</table></div></details>')
     return "".join(parts)
@@ -38,8 +38,8 @@ def _block(heading: str, best: str, lines: list[tested.Line]) -> str:
     shown = lines[: tested.MOST_ROWS]
     cells = ["".join(f"<td>{_escaped(cell)}</td>" for cell in line[1:]) for line in shown]
     rows = "".join(f"<tr><th>{_escaped(line[0])}</th>{numbers}</tr>" for line, numbers in zip(shown, cells, strict=True))
-    more = f'<tr><th colspan="5">and {len(lines) - len(shown)} more; table.csv has all</th></tr>' if len(lines) > len(shown) else ""
-    return f'<tbody><tr><th class="block" colspan="5">{title}</th></tr>{rows}{more}</tbody>'
+    more = f'<tr><th colspan="6">and {len(lines) - len(shown)} more; table.csv has all</th></tr>' if len(lines) > len(shown) else ""
+    return f'<tbody><tr><th class="block" colspan="6">{title}</th></tr>{rows}{more}</tbody>'
 
 
 def _escaped(words: str) -> str:

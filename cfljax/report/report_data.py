@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from cfljax.report.comparison import COLUMNS, MAXIMUM, Row, rows
 from cfljax.report.configurations import Collected, Configuration, collect
 from cfljax.report.curves import Curves, chosen, curves
 from cfljax.report.run_pictures import RunPictures, changes_once, run_pictures
+from cfljax.report.tables import only
 from cfljax.results.result import Results
 from cfljax.store import DamagedWarning
 
@@ -33,9 +34,15 @@ class ReportData(NamedTuple):
     """The accuracy to which rounds and bytes are counted."""
 
 
-def read(sources: Iterable[str | os.PathLike[str] | Results], target: float | None = None, maximum: bool = False) -> ReportData:
+def read(
+    sources: Iterable[str | os.PathLike[str] | Results],
+    target: float | None = None,
+    maximum: bool = False,
+    names: Sequence[str] = (),
+) -> ReportData:
     """The data of a report on results folders, or on results that were read with this `target` already; StoreError if a folder is
-    no results folder. `maximum`: the table has the highest test accuracy, too."""
+    no results folder. `maximum`: the table has the highest test accuracy, too. `names`: the only columns that it has, by
+    their headings, the first words of these, or their keys."""
     problems: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DamagedWarning)
@@ -45,4 +52,5 @@ def read(sources: Iterable[str | os.PathLike[str] | Results], target: float | No
         pictures = changes_once([run_pictures(configuration, problems) for configuration in drawn])
     said = [str(w.message) for w in caught if issubclass(w.category, DamagedWarning)] + problems
     columns = [column for column in COLUMNS if maximum or column.key != MAXIMUM]
-    return ReportData(collected, rows(collected.configurations, columns), drawn, lines, pictures, list(dict.fromkeys(said)), target)
+    table = rows(collected.configurations, columns)
+    return ReportData(collected, only(table, names) if names else table, drawn, lines, pictures, list(dict.fromkeys(said)), target)

@@ -7,27 +7,23 @@ import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+from cfljax.errors import SpecError, suggest
 from cfljax.report.comparison import APART, COLUMNS, DRIFT, NOT_BY_ALL, TARGETS, Cell, Column, Row, headline, rows, with_newcomers
 from cfljax.report.configurations import Configuration, collect
 from cfljax.results.frames import NEW
 from cfljax.results.result import Results
 from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
-SHORT = (
-    "accuracy_at_best_val", "accuracy_last10", "accuracy_worst10", *APART,
-    "ari_last", *DRIFT, "clusters_last", "round_to_target", "clock_s", "clock_to_target", "seconds",
-)  # fmt: skip
-"""Columns of the table at the end of a sweep."""
-FIRST_TO_GO = (
-    "bytes_to_target", "cost", "nmi_last", "bytes", "seconds", "accuracy_last", "accuracy_max", "clusters_last", "ari_new",
-)  # fmt: skip
-"""The columns that are left out first, in this order, if a terminal is narrow."""
+SHORT = (*APART, *DRIFT, "round_to_target", "clock_s", "clock_to_target", "seconds")
+"""Columns of the table at the end of a sweep beside those of its window; of these it leaves out NMI."""
+FIRST_TO_GO = ("bytes_to_target", "cost", "NMI", "bytes", "seconds", "accuracy_max", "clusters", "ari_new")
+"""The columns, by key or heading, that are left out first, in this order, if a terminal is narrow."""
 TEST = f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} level"
 
 
 def comparison(results: Results) -> str:
     """The table that a sweep prints at its end."""
-    table = rows(collect([results]).configurations, [c for c in COLUMNS if c.key in SHORT])
+    table = rows(collect([results]).configurations, [c for c in COLUMNS if c.key in SHORT or (c.window and c.heading != "NMI")])
     later = [column.key for column in columns_of(table) if column.key.startswith(NEW)][1:]  # new clients after steps
     return terminal([row._replace(cells={key: cell for key, cell in row.cells.items() if key not in later}) for row in table])
 
@@ -38,6 +34,15 @@ def columns_of(table: Sequence[Row]) -> list[Column]:
     keys = table[0].cells if table else {}
     found = [column for column in with_newcomers(COLUMNS, keys) if column.key in keys]
     return [first if first is not None and column.key == first.key else column for column in found]
+
+
+def only(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
+    """The table with the columns that these are the headings, the first words of headings, or the keys of."""
+    called = {column.key: (column.key, column.heading, column.heading.split()[0]) for column in columns_of(table)}
+    if wrong := [name for name in names if not any(name in each for each in called.values())]:
+        raise SpecError(f"--columns {wrong[0]}: there is no such column{suggest(wrong[0], [each[1] for each in called.values()])}")
+    keys = [key for key, each in called.items() if set(names) & set(each)]
+    return [row._replace(cells={key: row.cells[key] for key in keys}) for row in table]
 
 
 def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
@@ -141,8 +146,8 @@ def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False)
     for key in FIRST_TO_GO:
         if width is None or max(map(len, text)) <= width:
             break
-        left_out += [c.heading for c in columns if c.key == key]
-        columns = [c for c in columns if c.key != key]
+        left_out += [c.heading for c in columns if key in (c.key, c.heading)]
+        columns = [c for c in columns if key not in (c.key, c.heading)]
         text = _terminal(table, columns)
     if bold:
         text = [_embolden(line) for line in text]

@@ -11,7 +11,7 @@ from cfljax.report.comparison import Column, Row, headline
 from cfljax.report.tables import draws_data, latex_text
 from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL, Difference, Ranks, ranks
 
-HEADINGS = ("method", "difference from the best", "95 % interval", "effect", "p")
+HEADINGS = ("method", "difference from the best", "95 % interval", "effect", "p", "n")
 MOST_ROWS = 200
 """The most rows of the table of differences on the page and in Markdown and LaTeX; the CSV has all."""
 MOST_LOST = 12
@@ -19,8 +19,9 @@ MOST_LOST = 12
 NAMES = {
     "accuracy_at_best_val": "test accuracy at the round of the best validation accuracy",
     "accuracy_last10": "mean test accuracy over the last ten evaluations",
+    "accuracy_last": "test accuracy at the last evaluation",
 }
-Line = tuple[str, str, str, str, str]
+Line = tuple[str, str, str, str, str, str]
 
 
 def differences(table: Sequence[Row]) -> list[tuple[str, str, list[Line]]]:
@@ -38,7 +39,7 @@ def _line(row: Row, behind: Difference | None, p: float | None) -> Line | None:
     if behind is None or p is None:
         return None
     mean, low, high = (_signed(100 * value) for value in behind[:3])
-    return row.configuration.short, mean, f"{low} to {high}", effect_text(behind), p_text(p)
+    return row.configuration.short, mean, f"{low} to {high}", effect_text(behind), p_text(p), str(behind.n)
 
 
 def _signed(value: float, digits: int = 1) -> str:
@@ -149,7 +150,7 @@ def _against(row: Row, column: Column) -> str:
     far, p = cell.behind, p_text(cell.p)
     ends = f"95 % CI {0.0 - 100 * far.high:.1f} to {0.0 - 100 * far.low:.1f}"
     effect = effect_text(far._replace(effect=-far.effect))
-    return f"{row.configuration.short} (by {-100 * far.mean:.1f} points, {ends}, g {_equal(effect)}, p {_equal(p)})"
+    return f"{row.configuration.short} (by {-100 * far.mean:.1f} points, {ends}, g {_equal(effect)}, p {_equal(p)}, n = {far.n})"
 
 
 def _equal(text: str) -> str:
@@ -180,7 +181,7 @@ def markdown(table: Sequence[Row]) -> str:
     for heading, best, tested in differences(table):
         where = f" ({markdown_text(heading)})" if heading else ""
         lines += [f"Against {markdown_text(best)}{where}, in points of accuracy over shared seeds; effect: Hedges' g.", ""]
-        lines += [f"| {' | '.join(HEADINGS)} |", "| --- | ---: | ---: | ---: | ---: |"]
+        lines += [f"| {' | '.join(HEADINGS)} |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
         lines += [f"| {' | '.join(map(markdown_text, line))} |" for line in tested[:MOST_ROWS]] + [""]
     said = sentence(table)
     return "\n".join([*lines, *([f"For a paper: {markdown_text(said)}"] if said else [])]) + "\n" if lines or said else ""
@@ -189,11 +190,11 @@ def markdown(table: Sequence[Row]) -> str:
 def latex(table: Sequence[Row]) -> str:
     r"""The table of differences as a booktabs tabular, and the sentences after it as a comment; "" where nothing can be said."""
     blocks, said = differences(table), sentence(table)
-    lines = [r"% needs \usepackage{booktabs}", r"\begin{tabular}{lrrrr}", r"\toprule"] if blocks else []
+    lines = [r"% needs \usepackage{booktabs}", r"\begin{tabular}{lrrrrr}", r"\toprule"] if blocks else []
     lines += [" & ".join(map(latex_text, HEADINGS)) + r" \\"] if blocks else []
     for heading, best, tested in blocks:
         title = latex_text(f"against {best}{f', {heading}' if heading else ''}")
-        lines += [r"\midrule", rf"\multicolumn{{5}}{{l}}{{{title}}} \\"]
+        lines += [r"\midrule", rf"\multicolumn{{6}}{{l}}{{{title}}} \\"]
         lines += [" & ".join(_in_latex(cell) for cell in line) + r" \\" for line in tested[:MOST_ROWS]]
     lines += [r"\bottomrule", r"\end{tabular}"] if blocks else []
     return "\n".join([*lines, *([f"% for a paper: {latex_text(said)}"] if said else [])]) + "\n"

@@ -26,7 +26,7 @@ CURVES = (
     "bytes_up",
     "bytes_down",
 )
-"""Columns of the history frame after `run` and `round`; the diagnostics of methods and the user's metrics follow."""
+"""Columns of the history frame after those of the run and `round`; the diagnostics of methods and the user's metrics follow."""
 
 SOMETIMES = (
     *("accuracy_at_best_val", "round_of_best_val", "epsilon", "epsilon_choice"),
@@ -74,17 +74,20 @@ def varying(records: Iterable[Table]) -> list[str]:
     return [name for name in names if name not in taken]
 
 
-def histories(runs: Iterable[tuple[str, Mapping[str, np.ndarray]]]) -> pandas.DataFrame:
-    """The curves of (run, history) pairs in one frame with a row per evaluation."""
+def histories(runs: Iterable[tuple[Table, Mapping[str, np.ndarray]]]) -> pandas.DataFrame:
+    """The curves of (record, history) pairs in one frame with a row per evaluation."""
     import pandas as pd
 
-    names, parts = [], []
-    for run, history in runs:
-        names.append(run)
+    records, parts = [], []
+    for record, history in runs:
+        records.append(record)
         parts.append(curves(history))
     more = dict.fromkeys(name for each in parts for name in each if name not in ("round", *CURVES))
     lengths = [len(each["round"]) for each in parts]
-    frame = {"run": np.repeat(np.array(names, object), lengths)}
+    facts = {"run": [r["id"] for r in records], "method": [r["method"] for r in records], "seed": [r["seed"] for r in records]}
+    facts |= {name: list(map(label_of, records)) for name in _labelled(records)}
+    kinds = {name: np.int64 if name == "seed" else object for name in facts}
+    frame = {name: np.repeat(np.array(values, kinds[name]), lengths) for name, values in facts.items()}
     for name in ("round", *CURVES, *more):
         columns = [each.get(name, np.full(len(each["round"]), np.nan, np.float32)) for each in parts]
         frame[name] = np.concatenate(columns) if columns else np.zeros(0)

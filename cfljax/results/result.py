@@ -21,6 +21,7 @@ from cfljax.store.rows import by_contents, rows
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 _HEADLINES = ("accuracy_worst10", "accuracy_client_std", "loss_last", "ari_last", "clusters_last", "bytes_up", "bytes_down")
 _TO_TARGET = ("round_to_target", "bytes_to_target", "clock_to_target")
@@ -145,11 +146,14 @@ class Results:
     def __iter__(self) -> Iterator[Result]:
         return self.results()
 
-    def __getitem__(self, run: str) -> Result:
-        """The run of that id."""
-        if run not in self.records:
+    def __getitem__(self, run: str | int) -> Result:
+        """The run of that id, or in that place."""
+        name = run
+        if isinstance(run, int) and -len(self) <= run < len(self):
+            name = list(self.records)[run]
+        if not isinstance(name, str) or name not in self.records:
             raise StoreError(f"{self.store.folder}: there is no run {run!r} among its {len(self)} runs; see to_pandas()['run']")
-        return self._result(run, *self.store.read(run))
+        return self._result(name, *self.store.read(name))
 
     def results(self) -> Iterator[Result]:
         """Every run with its arrays, one after the other. A damaged run is left out, with a warning."""
@@ -189,8 +193,15 @@ class Results:
         return frames.varying(self.rows)
 
     def history(self) -> pandas.DataFrame:
-        """The curves of all runs in one tidy frame: run, round, accuracy, … with a row per evaluation."""
-        return frames.histories((result.run, result.history) for result in self._each("history/"))
+        """The curves of all runs in one tidy frame: run, method, seed, round, accuracy, … with a row per evaluation."""
+        return frames.histories((result.record, result.history) for result in self._each("history/"))
+
+    def plot(self, name: str = "accuracy") -> Figure:
+        """A figure of matplotlib, one of those that `cfljax report --figures` writes: accuracy, bytes, seconds, …"""
+        from cfljax.report.figures import figure
+        from cfljax.report.report_data import read
+
+        return figure(read([self], self.target), name)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """The summary frame as a CSV file."""

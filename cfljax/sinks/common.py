@@ -34,7 +34,7 @@ def need(package: str, sink: str) -> ModuleType:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        wanted = f'needs the package {package}, which is not installed: pip install "cfljax[{sink}]"'
+        wanted = f'needs the package {package}, which is not installed: pip install ".[{sink}]" in the checkout'
         raise SpecError(f"--log {sink}: {wanted}") from error
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+MANY = 50
+"""Evaluations from which on a run is judged by the mean of its last ten; before, that is no end of a curve."""
 SECONDS = ("seconds_compile", "seconds_train", "seconds_eval")
 """Columns that come from a record's `timings`."""
 
@@ -16,7 +18,8 @@ def summarise(
     history: Mapping[str, ArrayLike], client_accuracy: ArrayLike | None = None, target: float | None = None
 ) -> dict[str, float | int | None]:
     """The numbers of QUANTITIES, `bytes_to_target`, with validation samples `accuracy_at_best_val` and `round_of_best_val`, and
-    with a simulated clock `clock_s`, `device_s` and `clock_to_target`.
+    with a simulated clock `clock_s`, `device_s` and `clock_to_target`. What tables show beside an accuracy is there for the same
+    evaluations: `ari_at_best_val` and others with validation samples, `ari_last10` and others after MANY evaluations.
 
     `history`: `round` and, where known, `val_accuracy, val_loss, accuracy, accuracy_worst10, accuracy_client_std, loss, ari, nmi,
     purity, clusters`, [T'] each, and `bytes_up, bytes_down`, the sums since the start. `client_accuracy` f32[C] at the end, NaN for
@@ -46,7 +49,15 @@ def summarise(
         "bytes_to_target": _whole(float(traffic[reached[0]])) if len(reached) else None,
         **_of_clock(curves, reached),
         **({} if best is None else {"accuracy_at_best_val": float(accuracy[best]), "round_of_best_val": int(rounds[best])}),
+        **({} if best is None else _beside(curves, slice(best, best + 1), "at_best_val")),
+        **(_beside(curves, slice(-10, None), "last10") if sum(rounds >= 1) >= MANY else {}),
     }
+
+
+def _beside(curves: Mapping[str, np.ndarray], window: slice, name: str) -> dict[str, float]:
+    """The means of what tables show beside the accuracy over these evaluations."""
+    names = ("accuracy_worst10", "ari", "nmi", "clusters")
+    return {f"{each}_{name}": _over(np.mean, curves[each][window]) for each in names if each in curves}
 
 
 def _of_clock(curves: Mapping[str, np.ndarray], reached: np.ndarray) -> dict[str, float | None]:

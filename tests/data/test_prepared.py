@@ -118,7 +118,9 @@ def test_decoded_images_are_kept_until_the_files_change(made, tmp_path, monkeypa
 
 def test_a_builder_that_needs_tensorflow_says_so_in_one_line(made):
     lines = [line for line in made[1].stderr.splitlines() if line.startswith("cfljax")]
-    assert lines == ['cfljax: toy_arrays: preparing it needs TensorFlow (reading it does not): pip install "cfljax[tensorflow]"']
+    assert lines == [
+        'cfljax: toy_arrays: preparing it needs TensorFlow (reading it does not): pip install ".[tensorflow]" in the checkout'
+    ]
 
 
 def test_emnist_is_turned_upright_and_its_letters_begin_at_zero(made, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from cfljax import data
-from tests.importing.helpers import imported, pictures, refused, saved
+from tests.importing.helpers import imported, main, pictures, refused, saved
 
 
 def csv(file, text):
@@ -110,4 +110,25 @@ def test_saved_sets_without_the_package_say_what_to_install(home, capsys, monkey
 
     saved(home / "hf", {"x": [[1.0]] * 4, "label": [0, 1] * 2})
     monkeypatch.setitem(sys.modules, "datasets", None)
-    assert 'pip install "cfljax[import]"' in refused(capsys, home / "hf")
+    assert 'pip install ".[import]"' in refused(capsys, home / "hf")
+
+
+def test_arrays_of_different_lengths_are_told(home, capsys):
+    np.savez(home / "short.npz", x=np.zeros((10, 3)), y=np.zeros(9, int))
+    np.savez(home / "owners.npz", x=np.zeros((10, 3)), y=np.zeros(10, int), user=np.zeros(7, int))
+    assert "x has shape [10, 3] and y [9]: one y per sample" in refused(capsys, home / "short.npz")
+    assert "user [7]: one user per sample" in refused(capsys, home / "owners.npz")
+
+
+def test_owners_of_arrays_may_have_names_and_columns_semicolons(home, capsys):
+    many = np.arange(40) % 4
+    np.savez(home / "named.npz", x=np.random.default_rng(0).normal(size=(40, 3)), y=many % 2, user=np.array(list("abcd"))[many])
+    assert main(["import", str(home / "named.npz")]) == 0
+    said = capsys.readouterr().out
+    assert "4 owners" in said and 'normalise = "pixel"' in said
+    (home / "semi.csv").write_text("a;b;label\n" + "1;2;0\n3;4;1\n" * 4)
+    assert main(["import", str(home / "semi.csv")]) == 0
+    said = capsys.readouterr().out
+    assert "shape [2]" in said and "clients = 6" in said
+    (home / "latin.csv").write_bytes("a,label\n1,schön\n".encode("latin-1"))
+    assert "iconv" in refused(capsys, home / "latin.csv")

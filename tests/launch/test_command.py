@@ -137,6 +137,26 @@ def test_flags_that_say_nothing_where_nothing_is_trained_are_refused(spec, flags
     assert words in str(told.value) and "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["method=ifca", "method.ifca.clusters=500"], r"method.ifca.clusters = 500: only \d+ clients train"),
+        (["method=oracle", "data.partition=dirichlet"], 'method "oracle" needs the true group'),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(spec, flags, words):
+    words_of = [word for flag in flags for word in ("--set", flag)]
+    with pytest.raises(SpecError, match=words):
+        command.run(command.parser().parse_args([str(spec), "--dry-run", *words_of]))
+
+
+def test_a_dry_run_explains_too_and_says_how_long(spec, capsys):
+    assert command.run(command.parser().parse_args([str(spec), "--dry-run", "--explain"])) == 0
+    said = capsys.readouterr().out
+    assert "programs to compile" in said and "this machine: " in said and "clients one after another" in said
+    assert said.count("time on this machine: ") == 2
+
+
 @pytest.mark.parametrize("number, code, more", [(signal.SIGINT, 130, []), rarely(signal.SIGTERM, 143, ["--workers", "1"])])
 def test_signals_end_it_soon_and_it_can_go_on(spec, tmp_path, number, code, more):
     """As many processes as there are cores, and one."""

@@ -70,6 +70,21 @@ def test_elsewhere_plain_lines_every_few_seconds(monkeypatch):
     assert lines[-1].startswith("45/100 rounds, runs: 0 done, 2 to do, about 0:22 left; fedavg (seed 0), accuracy 0.500")
 
 
+def test_compiling_counts_as_no_speed_but_as_time_that_other_programs_take(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+
+    def after(seconds, do, *arguments, **more):
+        now[0] += seconds
+        do(*arguments, **more)
+        return bar.left()
+
+    bar = Progress(400, 4, quiet=True, lines=2, programs=4)
+    bar.start("a", 100), bar.start("b", 100, line=1)
+    assert after(60, bar.update, 0) == after(2, bar.update, 0, line=1) == "?"
+    assert after(2, bar.update, 10) == "2:19"  # 390 rounds of 0.4 s and two programs of 61 s, by two processes
+
+
 def test_the_result_of_the_first_run_that_is_done_is_shown_at_once():
     out = io.StringIO()
     with Progress(10, 3, stream=out) as bar:

@@ -151,3 +151,26 @@ def test_options_of_the_one_method_need_no_name(capsys):
     flags = ["--data", "blobs", "--model", "mclr", "--quiet", "--set", "train.rounds=1"]
     assert cli.main(["run", "fedprox", *flags, "--set", "method.mu=-1"]) == 2
     assert "method.fedprox.mu = -1" in capsys.readouterr().err
+
+
+def test_options_of_a_run_are_flags_and_what_others_call_them_is_known(capsys):
+    words = ["--set", "data.samples=200", "--data", "blobs", "--quiet"]
+    assert cli.main(["run", "--rounds", "1", "ifca", "--clusters=2", "--lr", "0.1", *words]) == 0
+    short = capsys.readouterr().out
+    long = ["--set", "train.rounds=1", "--set", "method.clusters=2", "--set", "train.lr=0.1", *words]
+    assert cli.main(["run", "ifca", *long]) == 0 and capsys.readouterr().out == short
+    for wrong, told in (
+        (["run", "ifca", "--k", "4"], '"clusters"'),
+        (["run", "fedavg", "--learning_rate", "4"], '"lr"'),
+        (["run", "fedavg", "--lr"], "its value is missing"),
+        (["sweep", "--set", "clusters=4"], '"method.NAME.clusters"'),
+        (["sweep", "--set", "num_rounds=4"], '"train.rounds"'),
+        (["sweep", "--set", "data.num_clients=4"], '"clients"'),
+        (["report", "x", "--dpi", "5"], "from 50 to 1200"),
+    ):
+        try:
+            assert cli.main(wrong) == 2
+        except SystemExit as ended:
+            assert ended.code == 2
+        said = capsys.readouterr().err
+        assert told in said and said.count("\n") == 1 and len(said) < 300, said

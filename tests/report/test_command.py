@@ -41,6 +41,18 @@ def test_only_the_figures_that_are_asked_for_are_drawn(tmp_path, capsys):
     assert Image.open(tmp_path / "p" / "accuracy.png").width == 275  # 5.5 inches
 
 
+def test_columns_may_be_chosen(tmp_path, capsys):
+    synthetic.sweep(tmp_path / "a")
+    assert call(tmp_path / "a", "--no-figures", "--columns", "last,worst,bytes") == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["runs", "last", "worst", "tenth", "bytes"]
+    assert (
+        (tmp_path / "a" / "report" / "table.csv")
+        .read_text()
+        .startswith("folder,method,label,done,diverged,failed,accuracy_last_mean")
+    )
+    assert call(tmp_path / "a", "--columns", "lst") == 2 and 'did you mean "last"' in capsys.readouterr().err
+
+
 def test_a_target_makes_columns(tmp_path, capsys):
     synthetic.sweep(tmp_path)
     call(tmp_path, "--no-figures", "--target", "0.5")

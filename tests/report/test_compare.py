@@ -79,7 +79,7 @@ def test_runs_on_other_data_are_not_compared(tmp_path):
                 name = f"{method}-{clients}-{seed}"
                 synthetic.add(store, name, seed, level + more, method=method, varies={"data.clients": clients})
     found = table(tmp_path)
-    assert [name for name, cells in found.items() if cells["accuracy_last10"].best] == ["ifca clients=10", "ifca clients=20"]
+    assert [name for name, cells in found.items() if cells["accuracy_last"].best] == ["ifca clients=10", "ifca clients=20"]
     text = tables.terminal(rows(collect([tmp_path]).configurations))
     assert "\nclients=10\n" in text and "\nclients=20\n" in text
     assert "best of the column on the same data" in text
@@ -107,4 +107,4 @@ def test_without_a_target_there_is_no_column_for_it(tmp_path):
 def test_what_no_run_has_is_no_number(tmp_path):
     synthetic.sweep(tmp_path, nan=True)
     for cells in table(tmp_path).values():
-        assert cells["accuracy_max"].n == 0 and math.isnan(cells["accuracy_max"].mean) and not cells["accuracy_max"].best
+        assert cells["accuracy_last"].n == 0 and math.isnan(cells["accuracy_last"].mean) and not cells["accuracy_last"].best

@@ -97,6 +97,17 @@ def test_figures_over_rounds_mark_where_runs_were_stopped():
     assert marks == {"a": [[[2, 40], [3, 50]]], "b": []}
 
 
+def test_what_a_method_spends_before_the_rounds_is_no_free_accuracy(tmp_path):
+    """Round 0 comes after pre-training, whose bytes are counted in round 1: curves over what was spent begin there."""
+    synthetic.add(Store(tmp_path), "a", 0, step_s=2)
+    (each,) = read([tmp_path]).curves
+    for line, first in ((figures._bytes(each), 3e-3), (figures._clock(each), 2.0), (figures._seconds(each), 0.45)):
+        at, band = line
+        assert at[0] == pytest.approx(first) and band.round[0] == 1 and len(at) == len(band.mean)
+    spent, _ = figures._seconds(each._replace(setup=7.0))
+    assert spent[0] == pytest.approx(7.45)
+
+
 def test_changes_of_the_data_are_lines_in_the_curves(tmp_path):
     from tests.report.test_page import drifting
 

@@ -25,7 +25,7 @@ def grid(folder, seeds=3, data=("digits", "blobs", "synthetic"), follow=False):
                 names.append(f"{method}-{name}-{seed}")
                 varies = {"data.name": name, "data.seed": seed if follow else 0}
                 accuracy = level + 0.02 * rng.standard_normal()
-                record = synthetic.record_of(names[-1], seed, {}, method=method, timings={}, summary={"accuracy_last10": accuracy})
+                record = synthetic.record_of(names[-1], seed, {}, method=method, timings={}, summary={"accuracy_last": accuracy})
                 record["config"]["data"] |= {key.removeprefix("data."): value for key, value in varies.items()}
                 store.write(names[-1], record, {})
     label = [{"label": m, "data_seed": "run" if follow else None, "units": [n for n in names if n.startswith(m)]} for m in METHODS]
@@ -116,24 +116,25 @@ def test_one_partition_of_the_data_is_told_from_a_draw_per_seed(tmp_path):
     assert any("leave out the draw" in note for note in tables.notes(shared, "*", "≈"))
     assert any('data.seed = "run"' in note for note in tables.notes(drawn, "*", "≈"))
     assert "share one partition" in tested.sentence(shared) and "Each seed draws the partition" in tested.sentence(drawn)
-    assert len(drawn) == 12 and {row.cells["accuracy_last10"].n for row in drawn} == {3}
+    assert len(drawn) == 12 and {row.cells["accuracy_last"].n for row in drawn} == {3}
 
 
 def test_the_sentence_has_the_numbers_of_the_table(tmp_path):
     table = grid(tmp_path, seeds=5, data=("digits",))
     said = tested.sentence(table)
-    cell = {row.configuration.label: row.cells["accuracy_last10"] for row in table}
+    cell = {row.configuration.label: row.cells["accuracy_last"] for row in table}
     best = max(cell, key=lambda name: cell[name].mean)
     worst = cell["local"]
     assert f"{best} is significantly better than" in said and "5 runs" in said and "3 comparisons" in said
     assert f"local (by {-100 * worst.behind.mean:.1f} points, 95 % CI {-100 * worst.behind.high:.1f}" in said
-    assert f"g = {-worst.behind.effect:+.2f}" in said and said.endswith(".") and said.count("  ") == 0
+    assert f"g = {-worst.behind.effect:+.2f}" in said and said.count(", n = 5)") == 3
+    assert said.endswith(".") and said.count("  ") == 0
 
 
 def test_all_forms_have_intervals_and_tests(tmp_path):
     table = grid(tmp_path, seeds=5)
-    low, high = table[0].cells["accuracy_last10"].interval
-    assert headline(table).key == "accuracy_last10"
+    low, high = table[0].cells["accuracy_last"].interval
+    assert headline(table).key == "accuracy_last"
     shown = f"[{100 * low:.1f}, {100 * high:.1f}]"
     for form in (tables.terminal, tables.markdown, tables.latex):
         assert shown in form(table)
@@ -148,7 +149,7 @@ def test_all_forms_have_intervals_and_tests(tmp_path):
 def test_validation_is_the_headline_where_there_is_one(tmp_path):
     store = Store(tmp_path)
     for seed in range(3):
-        summary = {"accuracy_last10": 0.5, "accuracy_at_best_val": 0.6 + seed / 100}
+        summary = {"accuracy_last": 0.5, "accuracy_at_best_val": 0.6 + seed / 100}
         store.write(f"a-{seed}", synthetic.record_of(f"a-{seed}", seed, {}, timings={}, summary=summary), {})
     table = rows(collect([tmp_path]).configurations)
     assert headline(table).key == "accuracy_at_best_val" and "best validation" in tables.terminal(table)
@@ -170,14 +171,14 @@ def survivors(folder, data=("digits", "blobs", "synthetic")):
     for seed in range(1, 6, 2):
         name = f"{best}-{data[0]}-{seed}"
         record, arrays = store.read(name)
-        store.write(name, record | {"status": "diverged", "summary": {"accuracy_last10": 0.1}}, arrays)
+        store.write(name, record | {"status": "diverged", "summary": {"accuracy_last": 0.1}}, arrays)
     return best, table, rows(collect([folder]).configurations)
 
 
 def test_a_row_of_which_runs_diverged_has_no_star_no_rank_and_a_word_in_every_form(tmp_path):
     best, whole, table = survivors(tmp_path)
     (row,) = (row for row in table if row.configuration.lost)
-    cell = row.cells["accuracy_last10"]
+    cell = row.cells["accuracy_last"]
     assert row.configuration.label == best and cell.n == 3 and not cell.best and cell.p is None and cell.behind is None
     assert best in tested.mean_ranks(whole).names
     assert tested.mean_ranks(table) is None or best not in tested.mean_ranks(table).names
@@ -185,7 +186,7 @@ def test_a_row_of_which_runs_diverged_has_no_star_no_rank_and_a_word_in_every_fo
     assert words in tested.sentence(table) and words not in tested.sentence(whole)
     assert words in tested.markdown(table) and words in tested.latex(table) and words in page_tests.tests(table)
     assert "not compared: 1 of" in tables.terminal(table) and "not compared: 1 of" in tables.markdown(table)
-    assert sum(row.cells["accuracy_last10"].best for row in table) == 3
+    assert sum(row.cells["accuracy_last"].best for row in table) == 3
 
 
 def test_the_sentence_names_no_survivor_as_the_best(tmp_path):

@@ -24,7 +24,27 @@ def test_one_line_per_configuration_and_the_best_starred(tmp_path):
     lines = tables.terminal(table(tmp_path)).splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["fedavg", "ifca", "oracle"]
     assert lines[3].count("*") >= 5 and "*" not in lines[1].split("±")[1]
-    assert lines[0].index("max") + len("max") == lines[1].index("±") + len("± 0.5")
+    assert lines[0].index("last") + len("last") == lines[1].index("]") + 1
+
+
+def test_all_columns_are_of_one_window(tmp_path):
+    """The last evaluation; of many evaluations the last ten; with validation samples the evaluation that these choose."""
+
+    def found(name, evaluations, **validation):
+        store, history = Store(tmp_path / name), {"round": np.arange(evaluations)}
+        rising = np.linspace(0, 0.6, evaluations)
+        history |= {"accuracy": rising + 0.2, "accuracy_worst10": rising, "ari": rising, "nmi": rising, "clusters": rising}
+        arrays = {f"history/{key}": values for key, values in (history | validation).items()}
+        store.write("a", synthetic.record_of("a", 0, arrays), {})
+        (row,) = table(tmp_path / name)
+        heads = [column.heading for column in tables.columns_of([row])]
+        return heads[:5], [cell.mean for cell in row.cells.values()][:4], rising
+
+    few, many, best = found("few", 50), found("many", 51), found("best", 60, val_accuracy=np.arange(60) == 7)
+    rest = ["worst tenth", "ARI", "NMI", "clusters"]
+    assert [each[0] for each in (few, many, best)] == [[name, *rest] for name in ("last", "last 10", "at best validation")]
+    for (_, means, rising), window in ((few, slice(-1, None)), (many, slice(-10, None)), (best, slice(7, 8))):
+        np.testing.assert_allclose(means, rising[window].mean() + np.array([0.2, 0, 0, 0]))
 
 
 def test_a_narrow_terminal_gets_fewer_columns_and_is_told(tmp_path):
@@ -32,7 +52,7 @@ def test_a_narrow_terminal_gets_fewer_columns_and_is_told(tmp_path):
     wide, narrow = tables.terminal(table(tmp_path)).splitlines(), tables.terminal(table(tmp_path), 80).splitlines()
     assert max(map(len, wide[:4])) > 80 >= max(map(len, narrow[:4]))
     assert narrow[-1].startswith("left out for want of space: NMI")
-    assert "last 10" in narrow[0] and "worst tenth" in narrow[0]
+    assert "last " in narrow[0] and "worst tenth" in narrow[0]
 
 
 def test_bold_changes_nothing_but_the_weight(tmp_path):
@@ -76,12 +96,12 @@ def test_csv_has_the_numbers_as_they_are(tmp_path):
     store.write_plan({"units": store.ids()})
     found = {line["label"]: line for line in csv.DictReader(io.StringIO(tables.to_csv(table(tmp_path))))}
     frame = Results(tmp_path).to_pandas()
-    values = frame[(frame.method == "ifca") & (frame.status == "done")].accuracy_last10
-    assert np.isclose(float(found["ifca"]["accuracy_last10_mean"]), values.mean(), rtol=1e-8)
-    assert np.isclose(float(found["ifca"]["accuracy_last10_std"]), values.std(), rtol=1e-8)
-    assert (found["ifca"]["done"], found["ifca"]["failed"], found["ifca"]["accuracy_last10_best"]) == ("3", "0", "1")
-    assert (found["fedavg"]["failed"], found["fedavg"]["accuracy_last10_p"]) == ("1", "")
-    assert 0 < float(found["oracle"]["accuracy_last10_p"]) < 0.05
+    values = frame[(frame.method == "ifca") & (frame.status == "done")].accuracy_last
+    assert np.isclose(float(found["ifca"]["accuracy_last_mean"]), values.mean(), rtol=1e-8)
+    assert np.isclose(float(found["ifca"]["accuracy_last_std"]), values.std(), rtol=1e-8)
+    assert (found["ifca"]["done"], found["ifca"]["failed"], found["ifca"]["accuracy_last_best"]) == ("3", "0", "1")
+    assert (found["fedavg"]["failed"], found["fedavg"]["accuracy_last_p"]) == ("1", "")
+    assert 0 <= float(found["oracle"]["accuracy_last_p"]) < 0.05
 
 
 def test_options_that_vary_have_their_columns(tmp_path):
@@ -136,7 +156,7 @@ def test_sizes():
 def test_the_maximum_is_shown_only_where_it_is_asked_for(tmp_path):
     synthetic.sweep(tmp_path)
     without, with_ = (tables.markdown(read([tmp_path], maximum=maximum).table).splitlines()[0] for maximum in (False, True))
-    assert " max " in with_ and " max " not in without and "last 10" in without
+    assert " max " in with_ and " max " not in without and " last " in without
 
 
 def test_new_clients_have_a_column_for_each_number_of_steps(tmp_path):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cfljax.errors import StoreError
+from cfljax.errors import SpecError, StoreError
 from cfljax.results.result import Results
 from cfljax.store import DamagedWarning, Store
 from tests.store.helpers import make_arrays, make_record
@@ -63,9 +63,21 @@ def test_runs_come_in_the_order_of_the_plan_and_those_of_an_earlier_spec_are_lef
 
 def test_the_history_frame_is_tidy(folder):
     frame = Results(folder).history()
-    assert list(frame.columns) == ["run", "round", *CURVES]
+    assert list(frame.columns) == ["run", "method", "seed", "round", *CURVES]
+    assert list(frame["method"]) == ["fedavg"] * 3 + ["ifca"] * 3 and frame["seed"].tolist() == [1] * 3 + [0] * 3
     assert list(frame["run"]) == ["a"] * 3 + ["b"] * 3 and list(frame["round"]) == [0, 1, 2] * 2
     assert frame["accuracy"].tolist() == [*(np.float32([0.1, 0.5, 0.75]) * np.float32(0.5)), *np.float32([0.1, 0.5, 0.75])]
+
+
+def test_runs_are_found_by_their_places_and_drawn(folder):
+    results = Results(folder)
+    assert [results[at].run for at in (0, 1, -1)] == ["a", "b", "c"] and results["b"].seed == 0
+    for missing in (3, -4, "nothing"):
+        with pytest.raises(StoreError, match="there is no run"):
+            results[missing]
+    assert results.plot().axes[0].get_xlabel() == "round"
+    with pytest.raises(SpecError, match="there is no such figure"):
+        results.plot("curves")
 
 
 def test_a_method_s_own_curves_follow_and_tables_stay_out(folder):

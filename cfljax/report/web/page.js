@@ -3,7 +3,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const state = { on: new Set(data.configs.map((_, i) => i)), quantity: "accuracy", own: null, final: Object.keys(data.final)[0] };
 const NAMES = {
-  accuracy: "accuracy", accuracy_last10: "mean of the last ten", accuracy_max: "maximum", accuracy_last: "last", accuracy_worst10: "worst tenth of the clients", accuracy_client_mean: "mean over clients", accuracy_client_std: "spread between clients",
+  accuracy: "accuracy", accuracy_last10: "mean of the last ten", accuracy_max: "maximum", accuracy_last: "last", accuracy_worst10: "worst tenth of the clients", accuracy_worst10_last10: "worst tenth, last ten", accuracy_worst10_at_best_val: "worst tenth at the best validation", accuracy_client_mean: "mean over clients", accuracy_client_std: "spread between clients",
   accuracy_at_best_val: "at the best validation", val_accuracy: "validation accuracy", val_loss: "validation loss", accuracy_newcomers: "accuracy of newcomers", accuracy_train_clients: "accuracy of clients that train", accuracy_test_clients: "accuracy of clients that never train", loss: "test loss", train_loss: "training loss", ari: "adjusted Rand index", nmi: "normalised mutual information",
   purity: "purity", clusters: "clusters", discrepancy: "discrepancy", drift: "drift", bytes: "bytes sent", clock_s: "simulated seconds", device_s: "seconds of devices", late: "left out for being late", scored: "clients scored", nonfinite: "updates left out", groups_changed: "clients that changed their group",
 };
@@ -42,7 +42,7 @@ function panels(list, width, least, one, missing) {
 }
 
 function against(width, x, options, missing) {
-  const table = data.history.accuracy || [], series = bandSeries(table, x).filter(s => s.x);
+  const table = data.history.accuracy || [], series = bandSeries(table, x).filter(s => s.x).map(s => ({ ...s, x: s.x.slice(1), m: s.m.slice(1), s: s.s.slice(1) }));  // what is done before round 1 counts there
   const chart = series.length && lineChart(series, { width, height: tall(width), ykind: "percent", limits: [0, 1], ends: true, ...options });
   return chart || nothing(missing || "Nothing to draw: no selected run has an accuracy.");
 }
@@ -74,7 +74,7 @@ const FIGURES = {
   },
   seconds: width => [against(width, (i, band) => {
     const last = band.x[band.x.length - 1];
-    return data.seconds[i] === null ? null : band.x.map(r => last > 0 ? r / last * data.seconds[i] : 0);
+    return data.seconds[i] === null ? null : band.x.map(r => data.time[i][0] + (last > 0 ? r / last * data.seconds[i] : 0));
   }, { xlabel: "seconds", label: "accuracy against seconds" })],
   clusters: width => [
     overRounds(data.clusters, "clusters", width, false, { zero: true }),

@@ -1,0 +1,94 @@
+"""HOST. What runs have taken on this machine. Each batch leaves it in the cache folder, where a dry run finds it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cfljax.devices.cores import accelerator, cores
+from cfljax.files import cache_folder, read_table, write_table
+
+if TYPE_CHECKING:
+    from cfljax.engine.outputs import Output
+    from cfljax.experiment.batching import Batch, Size
+
+MOST = 2000
+"""Programs whose times are kept; beyond, all are made again."""
+FADES = 0.8
+"""A program that was found compiled is expected to take this share of what it took before."""
+
+
+def keep(batch: Batch, size: Size, outputs: Collection[Output], threads: int | None) -> None:
+    """Keep what a batch has taken with this number of cores of a CPU; None: on an accelerator. Kept are seconds of one core, or of
+    the accelerator: for each unit of `_work`, for setting up, and for compiling."""
+    file, rounds = _file(threads is not None), max(int(output.history["round"][-1]) for output in outputs)
+    columns = zip(*(output.seconds for output in outputs), strict=True)
+    compiled, trained, evaluated, setup = ((threads or 1) * float(sum(column)) for column in columns)
+    kept, names = read_table(file, _is_took), _names(batch)
+    done = max(_work(batch, size) * rounds / batch.first.train.rounds, 1.0)
+    for name in names:
+        before = kept.get(name, [0.0, 0.0, 0.0])
+        kept[name] = [(trained + evaluated) / done, setup, max(compiled, FADES * before[2])]
+    write_table(file, {name: kept[name] for name in names} if len(kept) > MOST else kept)
+
+
+def estimate(batches: Collection[Batch], sizes: Collection[Size]) -> list[float | None]:
+    """Seconds of each batch on this machine: by the last batch with the same program, else the same method, else the same model, on
+    the same data; None where there was none. A program is compiled once."""
+    here = on_a_cpu()
+    kept, compiled, found = read_table(_file(here), _is_took), set(), []
+    for batch, size in zip(batches, sizes, strict=True):
+        took = next((kept[name] for name in _names(batch) if name in kept), None)
+        again = batch.program_key in compiled
+        compiled.add(batch.program_key)
+        found.append(None if took is None else took[0] * _work(batch, size) + took[1] + (0.0 if again else took[2]))
+    return found
+
+
+def in_words(estimates: Collection[float | None]) -> str:
+    """What batches with these estimates take together, in a line."""
+    known = [each for each in estimates if each is not None]
+    if not known:
+        return "time on this machine: unknown, as it has run nothing like it yet"
+    least = "about" if len(known) == len(estimates) else "at least"
+    return f"time on this machine: {least} {clock(sum(known) / (len(cores()) if on_a_cpu() else 1))}, by what runs have taken on it"
+
+
+def clock(seconds: float) -> str:
+    """`m:ss`, or `h:mm:ss`."""
+    whole = int(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def on_a_cpu() -> bool:
+    """Whether runs are computed on the CPU, as far as can be told without JAX."""
+    return accelerator() is None or "cpu" in os.environ.get("JAX_PLATFORMS", "")
+
+
+def _names(batch: Batch) -> tuple[str, str, str]:
+    """What the times of a batch are kept by, the closest first."""
+    run = batch.first
+    alike = f"{run.model.name} {run.data.name} {'steps' if run.train.epochs is None else 'epochs'}"
+    return batch.shape_key, f"{run.method} {alike}", alike
+
+
+def _work(batch: Batch, size: Size) -> float:
+    """What the seconds of runs that are alike but for their sizes are proportional to."""
+    run = batch.first
+    part = run.train.participants(size.learners)
+    batched = 1 if run.train.batch == "full" else int(run.train.batch)
+    each = (run.train.steps or 1) * batched if run.train.epochs is None else run.train.epochs / size.clients
+    return len(batch.runs) * run.train.rounds * part * each * size.parameters
+
+
+def _file(on_cpu: bool) -> Path:
+    node = "".join(c if c.isalnum() else "-" for c in platform.node().lower())
+    return cache_folder() / f"times-{node}-{'cpu' if on_cpu else 'accelerator'}.json"
+
+
+def _is_took(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(type(v) is float and 0 <= v < 1e12 for v in value)
