@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfljax.errors import SpecError, suggest
 from cfljax.report.comparison import headline_of
 from cfljax.report.critical_difference import WIDTH, picture
 from cfljax.report.curves import Band, Curves
@@ -69,19 +68,6 @@ def render(data: ReportData, names: Sequence[str] = (), dpi: int = 200) -> Itera
                 figure.savefig(out, format=kind, metadata=metadata, dpi=dpi)
                 yield f"{name}.{kind}", out.getvalue()
                 figure.set_layout_engine("none")  # keeps the layout for the second file
-
-
-def figure(data: ReportData, name: str) -> Figure:
-    """The figure of that name. SpecError where there is none, or nothing to draw."""
-    import matplotlib
-
-    if name not in FIGURES:
-        raise SpecError(f"{name}: there is no such figure{suggest(name, FIGURES)}")
-    with matplotlib.rc_context(STYLE):
-        drawn = FIGURES[name](data)
-    if drawn is None:
-        raise SpecError(f"{name}: these runs have nothing to draw for it")
-    return drawn
 
 
 def _axes(height: float) -> tuple[Figure, Axes]:

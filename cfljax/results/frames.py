@@ -86,6 +86,7 @@ def histories(runs: Iterable[tuple[Table, Mapping[str, np.ndarray]]]) -> pandas.
     lengths = [len(each["round"]) for each in parts]
     facts = {"run": [r["id"] for r in records], "method": [r["method"] for r in records], "seed": [r["seed"] for r in records]}
     facts |= {name: list(map(label_of, records)) for name in _labelled(records)}
+    facts |= {name: [_cell(_option(r, name)) for r in records] for name in varying(records)}
     kinds = {name: np.int64 if name == "seed" else object for name in facts}
     frame = {name: np.repeat(np.array(values, kinds[name]), lengths) for name, values in facts.items()}
     for name in ("round", *CURVES, *more):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfljax.errors import StoreError
+from cfljax.errors import StoreError, suggest
 from cfljax.registry.options import Table, show
 from cfljax.results import frames
 from cfljax.results.models import KeptModels
@@ -196,12 +196,29 @@ class Results:
         """The curves of all runs in one tidy frame: run, method, seed, round, accuracy, … with a row per evaluation."""
         return frames.histories((result.record, result.history) for result in self._each("history/"))
 
-    def plot(self, name: str = "accuracy") -> Figure:
-        """A figure of matplotlib, one of those that `cfljax report --figures` writes: accuracy, bytes, seconds, …"""
-        from cfljax.report.figures import figure
-        from cfljax.report.report_data import read
+    def plot(self, column: str = "accuracy") -> Figure:
+        """Draw a column of `history()` over rounds with matplotlib: each method's mean and standard deviation over the seeds."""
+        from matplotlib.figure import Figure
 
-        return figure(read([self], self.target), name)
+        frame = self.history()
+        if column not in frame:
+            raise StoreError(f"{column}: there is no such column{suggest(column, map(str, frame))}")
+        lines = frame["label" if "label" in frame else "method"].astype(str)
+        for name in self.varying():
+            option = name.removeprefix("method.")
+            lines += [
+                "" if value is None or value != value else f" {option}={value if isinstance(value, str) else show(value)}"
+                for value in frame[name]
+            ]
+        axes = (figure := Figure(layout="constrained")).subplots()
+        for line in dict.fromkeys(lines):
+            of = frame[lines == line].groupby("round")[column]
+            mean, deviation = of.mean(), of.std(ddof=0)
+            axes.plot(mean.index, mean, label=line)
+            axes.fill_between(mean.index, mean - deviation, mean + deviation, alpha=0.2, linewidth=0)
+        axes.set(xlabel="round", ylabel=column)
+        axes.legend()
+        return figure
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """The summary frame as a CSV file."""

@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 from cfljax.commands.cli import COMMANDS
 from cfljax.commands.completion import words_of
+from cfljax.config import Train
+from cfljax.config.values import fields_of
+from cfljax.methods import METHODS
 from tests.docs import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +67,13 @@ def commands(name: str, text: str) -> Iterator[Said]:
 
 
 @cache
+def options_of_a_run() -> frozenset[str]:
+    """What `cfljax run` takes as flags beside its own: the options of train and of methods."""
+    every = [Train, *(METHODS.entry(name).options for name in METHODS)]
+    return frozenset(f"--{option}" for options in every for option in fields_of(options))
+
+
+@cache
 def flags(module: str) -> frozenset[str] | None:
     """The flags of a command, a drill, a benchmark or a script; None: there is no such thing."""
     first, _, name = module.partition(".")
@@ -98,6 +108,7 @@ def wrong(name: str, text: str) -> list[str]:
         if known is None:
             found.append(f"{said.where}: there is no command {said.module}")
             continue
+        known |= options_of_a_run() if said.module == "cfljax.run" else set()
         missing = [f"{said.where}: {said.module} has no {flag}" for flag in FLAG.findall(said.rest) if flag not in known]
         found += missing
         if not missing and said.rest.strip() and said.module.startswith("cfljax.") and not any(sign in said.rest for sign in OPEN):

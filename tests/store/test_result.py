@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cfljax.errors import SpecError, StoreError
+from cfljax.errors import StoreError
 from cfljax.results.result import Results
 from cfljax.store import DamagedWarning, Store
 from tests.store.helpers import make_arrays, make_record
@@ -15,6 +15,9 @@ CURVES = [
     *("accuracy", "accuracy_worst10", "accuracy_client_std", "loss", "ari", "nmi", "purity", "clusters"),
     *("bytes_up", "bytes_down"),
 ]
+
+
+VARYING = ["model.hidden", "train.lr", "method.beta"]
 
 
 @pytest.fixture
@@ -63,7 +66,7 @@ def test_runs_come_in_the_order_of_the_plan_and_those_of_an_earlier_spec_are_lef
 
 def test_the_history_frame_is_tidy(folder):
     frame = Results(folder).history()
-    assert list(frame.columns) == ["run", "method", "seed", "round", *CURVES]
+    assert list(frame.columns) == ["run", "method", "seed", *VARYING, "round", *CURVES]
     assert list(frame["method"]) == ["fedavg"] * 3 + ["ifca"] * 3 and frame["seed"].tolist() == [1] * 3 + [0] * 3
     assert list(frame["run"]) == ["a"] * 3 + ["b"] * 3 and list(frame["round"]) == [0, 1, 2] * 2
     assert frame["accuracy"].tolist() == [*(np.float32([0.1, 0.5, 0.75]) * np.float32(0.5)), *np.float32([0.1, 0.5, 0.75])]
@@ -75,9 +78,21 @@ def test_runs_are_found_by_their_places_and_drawn(folder):
     for missing in (3, -4, "nothing"):
         with pytest.raises(StoreError, match="there is no run"):
             results[missing]
-    assert results.plot().axes[0].get_xlabel() == "round"
-    with pytest.raises(SpecError, match="there is no such figure"):
-        results.plot("curves")
+    axes = results.plot().axes[0]
+    assert axes.get_xlabel() == "round" and len(axes.lines) == 2
+    assert axes.lines[1].get_label() == "ifca model.hidden=[200] train.lr=0.1 beta=0.5"
+    assert axes.lines[1].get_ydata().tolist() == results.history()["accuracy"].tolist()[3:]
+    with pytest.raises(StoreError, match="there is no such column"):
+        results.plot("accuracies")
+
+
+def test_a_line_is_the_mean_over_seeds(folder):
+    store = Store(folder)
+    for seed, half in ((5, 0.25), (6, 0.75)):
+        record = make_record(seed=seed, method="ditto", config={"train": {"lr": 0.3}})
+        store.write(f"s{seed}", record, {"history/round": np.arange(2), "history/accuracy": np.array([half, 0.5])})
+    line = Results(folder).plot().axes[0].lines[-1]
+    assert line.get_label() == "ditto train.lr=0.3" and line.get_ydata().tolist() == [0.5, 0.5]
 
 
 def test_a_method_s_own_curves_follow_and_tables_stay_out(folder):
