@@ -67,7 +67,7 @@ class OpticsClusters(NamedTuple):
 class OCFL(CountedConfig, Clustered):
     """OCFL: clusters found once by OPTICS on the weights after one local epoch."""
 
-    joins_on_arrival, compares_all = True, True
+    joins_on_arrival, compares_all, pairs = True, True, 0
 
     pretrain_epochs: int = option(1, "local epochs before the clustering", low=1)
     min_samples: int = option(2, "OPTICS: neighbours of a core point", low=2)

@@ -46,7 +46,7 @@ PAPER = "Ghosh et al. 2019"
 class OneShot(CountedConfig, Clustered):
     """One-shot K-means: clusters found once by K-means on locally trained weights."""
 
-    joins_on_arrival, compares_all = True, True
+    joins_on_arrival, compares_all, pairs = True, True, 0
 
     clusters: int | str = option(3, 'number of clusters, or "auto": found before the first round', low=1, choices=("auto",))
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)

@@ -56,6 +56,8 @@ class Clustered(MethodConfig):
     """Whether `remember` looks at the participants' updates (`done.moves`), or with an option `similarity` at sketches of them."""
     compares_all = False
     """Whether `begin` or `regroup` compares all clients with each other, with an option `similarity` by their updates."""
+    pairs = 2
+    """How many numbers that comparison holds for each pair of clients."""
     everybody = False
     """Whether all clients take part in each round."""
     splits = False
@@ -171,7 +173,7 @@ class Clustered(MethodConfig):
         kept = self.vectors_kept * d + (d if type(self).adapt is not Clustered.adapt else 0)
         if not self.compares_all:
             return kept
-        return kept + 2 * clients + (compared_size(d, self.similarity) if self.similarity else 0)
+        return kept + self.pairs * clients + (compared_size(d, self.similarity) if self.similarity else 0)
 
     @property
     def newcomers_train(self) -> bool:

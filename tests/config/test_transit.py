@@ -111,7 +111,7 @@ def test_noise_and_robust_rules_exclude_each_other(accountant):
 def test_without_the_accountant_noise_is_refused_in_one_line(monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "dp_accounting" else real(name, *rest))
-    with pytest.raises(SpecError, match=r'dp-accounting, which is not installed: pip install "cfljax\[privacy\]"'):
+    with pytest.raises(SpecError, match=r'dp-accounting, which is not installed: pip install "\.\[privacy\]" in the checkout'):
         runs(spec(train={"privacy": {"clip": 1, "noise": 1}}))
 
 

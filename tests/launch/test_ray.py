@@ -44,7 +44,7 @@ def units(folder):
 
 def test_without_ray_it_says_what_to_install(spec, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(SpecError, match=r'pip install "cfljax\[ray\]"'):
+    with pytest.raises(SpecError, match=r'pip install "\.\[ray\]" in the checkout'):
         carry_out_by_ray(read_spec(spec), Store(tmp_path / "r"), Options(quiet=True), 2, [])
 
 

@@ -93,7 +93,7 @@ def test_names_and_packages_are_checked_before_anything_runs(folder, monkeypatch
         Feed(folder, ["tensorbord"], {"name": "s"})
     for package, sink in (("tensorboardX", "tensorboard"), ("wandb", "wandb"), ("mlflow", "mlflow")):
         monkeypatch.setitem(sys.modules, package, None)
-        with pytest.raises(SpecError, match=rf"pip install .cfljax\[{sink}\]"):
+        with pytest.raises(SpecError, match=rf"pip install .\.\[{sink}\]"):
             Feed(folder, [sink], {"name": "s"})
 
 
