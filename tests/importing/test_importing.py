@@ -175,7 +175,8 @@ def test_the_command_says_how_to_use_it(home):
     environment = os.environ | {"CFLJAX_DATA": str(home / "home")}
     flags = [sys.executable, "-m", "cfljax.data", "import", str(home / "t.csv")]
     done = subprocess.run(flags, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0 and 'data = { name = "t", partition = "user", normalise = "pixel" }' in done.stdout and done.stderr == ""
+    assert done.returncode == 0 and done.stderr == ""
+    assert 'data = { name = "t", partition = "user", normalise = "pixel" }' in done.stdout
 
 
 def test_an_npz_file_without_a_test_part_is_split_like_a_folder_of_arrays(home):
