@@ -118,8 +118,7 @@ def _every(predict: str, vocabulary: int, classes: int) -> bool:
 
 def next_token(length: int, classes: int) -> tuple[OfLogits, OfLogits]:
     """(loss, correct) of networks that return the logits of the next token, and in training the summed loss of the tokens of the
-    sequence itself in another column (`nets_tokens.read`): the loss is then the mean of all `length`. Where sequences may be
-    filled up, a last column has the number of those tokens."""
+    sequence itself and, where some fill it up, the number of the others (`nets_tokens.read`): the loss is then the mean of all."""
 
     def loss(logits: Array, y: Array) -> Array:
         wanted = jax.nn.one_hot(y, classes, dtype=logits.dtype)

@@ -212,10 +212,9 @@ class Results:
             ]
         axes = (figure := Figure(layout="constrained")).subplots()
         for line in dict.fromkeys(lines):
-            of = frame[lines == line].groupby("round")[column]
-            mean, deviation = of.mean(), of.std(ddof=0)
-            axes.plot(mean.index, mean, label=line)
-            axes.fill_between(mean.index, mean - deviation, mean + deviation, alpha=0.2, linewidth=0)
+            of = frame[lines == line].groupby("round")[column].agg(["mean", "std"])
+            axes.plot(of["mean"], label=line)
+            axes.fill_between(of.index, of["mean"] - of["std"], of["mean"] + of["std"], alpha=0.2, linewidth=0)
         axes.set(xlabel="round", ylabel=column)
         axes.legend()
         return figure
