@@ -107,21 +107,16 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--part", default="0/1", help="K/N: of long tests inside this process every Nth, from the Kth on")
-
-
-STARTS_PROCESSES = ("benchmarks", "docs", "drills", "launch", "packaging", "plugins", "sinks")
-"""Folders whose long tests are few and play what users do: CI plays all of these each time."""
+    parser.addoption("--part", default="0/1", metavar="K/N", help="of the long tests every Nth, from the Kth on")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m deselects what is not long
 def pytest_collection_modifyitems(config, items):
     begin, number = map(int, config.getoption("--part").split("/"))
-    inside = [item for item in items if item.get_closest_marker("long") and item.path.parent.name not in STARTS_PROCESSES]
-    left_out = {item for place, item in enumerate(inside) if place % number != begin}
-    if left_out:
-        config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
+    long = [item for item in items if item.get_closest_marker("long")]
+    left_out = {*long} - {*long[begin::number]}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
     groups = {}
     for item in items:
         groups.setdefault(group_of(item.nodeid), []).append(item)
