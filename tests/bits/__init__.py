@@ -6,6 +6,9 @@ python -m tests.bits [--quick] [--only "PATTERN"] [--cache DIR] [--list]
 EXPECTED = {
     "*/fesem* *": (None, "FeSEM as its authors' program has it is the default, and FedGroup's program an option"),
     "*/pacfl* *": (None, "PACFL's default is a published distance, and ours an option; distances other than vectors go by client"),
+} | {
+    f"* summary/{name}_at_best_val": (None, "new: what tables show beside the accuracy, of the same evaluation")
+    for name in ("accuracy_worst10", "ari", "nmi", "clusters")
 }
 """What may differ, and why: "SPEC ARRAY" -> (tolerance, reason), both with * and ? as in names of files. Numbers may be off by the
 tolerance, absolute or relative; with None an array may be anything, or be absent. For example:
