@@ -30,8 +30,7 @@ def comparison(results: Results) -> str:
 
 def columns_of(table: Sequence[Row]) -> list[Column]:
     """The columns that the table has."""
-    first = headline(table)
-    keys = table[0].cells if table else {}
+    first, keys = headline(table), table[0].cells if table else {}
     found = [column for column in with_newcomers(COLUMNS, keys) if column.key in keys]
     return [first if first is not None and column.key == first.key else column for column in found]
 
@@ -41,8 +40,7 @@ def only(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
     called = {column.key: (column.key, column.heading, column.heading.split()[0]) for column in columns_of(table)}
     if wrong := [name for name in names if not any(name in each for each in called.values())]:
         raise SpecError(f"--columns {wrong[0]}: there is no such column{suggest(wrong[0], [each[1] for each in called.values()])}")
-    keys = [key for key, each in called.items() if set(names) & set(each)]
-    return [row._replace(cells={key: row.cells[key] for key in keys}) for row in table]
+    return [row._replace(cells={key: row.cells[key] for key in called if {*names} & {*called[key]}}) for row in table]
 
 
 def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
