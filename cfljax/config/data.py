@@ -181,12 +181,12 @@ class Data:
         """SHA-256 of what is read: `data` for files and for a user's data set, `data.glove` for a file that the option `glove`
         names, `partition` for a user's partition. They are computed when they are first needed; `load` and `divide` raise a
         DataError if the contents have changed since."""
-        from cfljax.data import SOURCES, contents
+        from cfljax.data import SOURCES, data_checksum
 
         users_partition = PARTITIONS.origin(self.partition) is not None
         if "_undrawn" in vars(self) and not users_partition and SOURCES.origin(self.name) is None:
             return dict(vars(self)["_undrawn"].contents)
-        found = {"data": contents(self.name, self.source, self.path, seed=self._drawn)}
+        found = {"data": data_checksum(self.name, self.source, self.path, seed=self._drawn)}
         found |= {f"data.{name}": sum_of_file(file) for name, file in files_of(self.source).items()}
         found |= {} if self.drift is None else {f"data.drift.{n}": sum_of_file(file) for n, file in files_of(self.drift).items()}
         if users_partition:
@@ -205,9 +205,9 @@ class Data:
         return self._load(self.contents.get("data", ""))
 
     def _load(self, wanted: str) -> Source:
-        from cfljax.data import loaded
+        from cfljax.data import load_checked
 
-        return loaded(self.name, self.source, self.path, self._drawn, wanted)
+        return load_checked(self.name, self.source, self.path, self._drawn, wanted)
 
     def divide(self, source: Source) -> Parts:
         """Which client holds which samples; a DataError if that has changed since `contents` was computed."""

@@ -43,9 +43,9 @@ class SaysLora(Protocol):
 
 def check_start(label: str, options: MethodConfig, model: Options, train: SaysLora, data: Data) -> None:
     """Raise a SpecError for a start from a file that is not there, or that what does not train would need."""
-    from cfljax.models.options import told_of  # with JAX
+    from cfljax.models.options import common_options  # with JAX
 
-    told = told_of(model)
+    told = common_options(model)
     weights, frozen = told.weights, told.frozen
     if weights is not None and not Path(weights).expanduser().is_file():
         raise SpecError(f'model.weights = "{weights}": there is no such file')

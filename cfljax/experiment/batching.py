@@ -45,9 +45,9 @@ class Size(NamedTuple):
 
 def size_of(federation: Federation, parameters: int) -> Size:
     """The sizes of a run with this federation and a model with this number of parameters."""
-    from cfljax.federation.pack import nbytes  # which needs JAX; reading a spec and batching its runs do not
+    from cfljax.federation.pack import count_bytes  # which needs JAX; reading a spec and batching its runs do not
 
-    return Size(federation.clients, parameters, int(np.asarray(federation.trains).sum()), nbytes(federation))
+    return Size(federation.clients, parameters, int(np.asarray(federation.trains).sum()), count_bytes(federation))
 
 
 @dataclasses.dataclass(frozen=True)
