@@ -17,7 +17,7 @@ from cfljax.registry.checksums import sum_of_files, sum_of_source, sum_or_failur
 from cfljax.registry.options import Options, Value, check, files_of
 from cfljax.types import Source
 
-__all__ = ["SOURCES", "FileOptions", "contents", "find", "load", "loaded", "options_for"]
+__all__ = ["SOURCES", "FileOptions", "data_checksum", "find", "load", "load_checked", "options_for"]
 
 
 def options_for(name: str) -> type:

@@ -81,9 +81,7 @@ def samples(x: np.ndarray, where: str, table: np.ndarray | None = None) -> np.nd
     else:
         raise DataError(f"{where} is {x.dtype}: save images as uint8 and other numbers as float32")
     if channels_first:
-        raise DataError(
-            f"{where} has shape {list(x.shape)}: images must be [samples, height, width, channels last]; use x.transpose(0, 2, 3, 1)"
-        )
+        raise DataError(f"{where} has shape {list(x.shape)}: images must have channels last; use x.transpose(0, 2, 3, 1)")
     return x
 
 

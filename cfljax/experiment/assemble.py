@@ -14,7 +14,7 @@ from cfljax.config import Run
 from cfljax.config.asynchronous import check_buffer
 from cfljax.config.frozen import canonical
 from cfljax.config.lora import read_lora
-from cfljax.config.parts import Pairs, pairs_of
+from cfljax.config.parts import Pairs, list_pairs
 from cfljax.config.transit import keeps_dropped
 from cfljax.devices import compiled
 from cfljax.devices.machine import Machine, devices_for
@@ -75,7 +75,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     if choice.kept and not sharded:
         train = dataclasses.replace(federation.train, grams=_grams(key_of(run), choice.gram_sizes, _frozen(run)))
         federation = dataclasses.replace(federation, train=train)
-    parts = pairs_of(run.options, run.train)
+    parts = list_pairs(run.options, run.train)
     d = len(parts_of(model, parts).away) if parts else model.size
     check_labels(run, federation)
     settings = _settings(run, federation.clients, d, choice.participants, machine.sequential)

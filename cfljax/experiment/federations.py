@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cfljax.config import Data, Run, arrivals
+from cfljax.config import Data, Run, draw_arrivals
 from cfljax.federation.drift import apply_drift
 from cfljax.federation.newcomers import arrival_rounds, draw_newcomers, keep_shots
 from cfljax.federation.pack import pack
@@ -71,7 +71,7 @@ def _host_federation(key: FederationKey) -> Federation:
     if (new := config.new_clients) is not None:
         newcomers = draw_newcomers([len(rows) for rows in train], new.share, seed)
     trains = np.array([len(rows) > 0 for rows in train]) & ~newcomers
-    late = arrival_rounds(arrivals(config.arrive, trains, seed), newcomers)
+    late = arrival_rounds(draw_arrivals(config.arrive, trains, seed), newcomers)
     if config.validation:
         in_rounds = [rows[:0] if apart else rows for rows, apart in zip(train, newcomers, strict=True)]
         kept, valid = hold_out(in_rounds, config.validation, seed, parts.origin)

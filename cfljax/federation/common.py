@@ -41,7 +41,7 @@ class Sized(Common):
     samples_per_client: int | None = option(None, "training samples per client; left out: all samples are divided", low=1)
 
 
-def option_error(name: str, value: Value, why: str) -> SpecError:
+def bad_option(name: str, value: Value, why: str) -> SpecError:
     """Build the one-line error about an option of the `data` table."""
     return SpecError(f"data.{name} = {show(value)}: {why}")
 
@@ -49,7 +49,7 @@ def option_error(name: str, value: Value, why: str) -> SpecError:
 def check_most(name: str, value: int, most: int, why: str) -> None:
     """Reject an option of the `data` table that is larger than `most`; `why` is the reason for the limit."""
     if value > most:
-        raise option_error(name, value, f"{why}; at most {most}")
+        raise bad_option(name, value, f"{why}; at most {most}")
 
 
 def training_rows(options: Sized, source: Source, rng: Rng) -> np.ndarray:
@@ -84,18 +84,18 @@ def label_of(source: Source, rows: np.ndarray) -> np.ndarray:
     return np.concatenate([source.y_train, source.y_test])[rows]
 
 
-def split_rows(rows: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+def split_at(rows: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
     """Split rows into consecutive pieces of these sizes. Rows behind the last piece are dropped."""
     edges = np.concatenate([[0], np.cumsum(sizes)])
     return [rows[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
 
 
-def split_evenly(total: int, parts: int) -> np.ndarray:
+def even_sizes(total: int, parts: int) -> np.ndarray:
     """i64[parts] sizes that differ by at most one and sum to `total`."""
     return np.diff(np.arange(parts + 1) * total // parts)
 
 
-def split_proportionally(total: int, shares: np.ndarray) -> np.ndarray:
+def proportional_sizes(total: int, shares: np.ndarray) -> np.ndarray:
     """i64[...] sizes in these proportions (each rounded up or down) that sum to `total`."""
     edges = np.rint(np.cumsum(shares) / np.sum(shares) * total).astype(np.int64)
     return np.diff(edges, prepend=0)
@@ -139,7 +139,7 @@ def deal(counts: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list
         taken.append(of_class[: len(wanted)])
     owners, flat = np.concatenate(owner), np.concatenate(taken)
     order = np.lexsort((rng.random(len(flat)), owners))
-    return split_rows(flat[order], np.bincount(owners, minlength=len(counts)))
+    return split_at(flat[order], np.bincount(owners, minlength=len(counts)))
 
 
 def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list[np.ndarray]:
@@ -179,7 +179,7 @@ def choose_test_part(options: Common, train: list[np.ndarray], source: Source, r
         return test_rows(source)
     if source.y_train.ndim == 2:  # in proportion to the training samples
         sizes = np.array([len(rows) for rows in train])
-        return split_rows(rng.permutation(test_rows(source)), split_proportionally(len(source.y_test), sizes))
+        return split_at(rng.permutation(test_rows(source)), proportional_sizes(len(source.y_test), sizes))
     return mirror(class_counts(train, source), test_rows(source), source, rng)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.errors import SpecError, suggest
-from cfljax.federation.common import Partition, Rng, check_most, option_error
+from cfljax.federation.common import Partition, Rng, bad_option, check_most
 from cfljax.federation.corruptions import CORRUPTIONS, corrupt_images
 from cfljax.federation.groups import Grouped, image_shape, make_groups
 from cfljax.registry import Entry
@@ -37,7 +37,7 @@ def corrupt(options: Corrupted, source: Source, rng: Rng) -> Parts:
     kinds = options.kinds or CORRUPTIONS[: options.groups]
     if len(kinds) != options.groups:
         if options.kinds:
-            raise option_error("kinds", list(kinds), f"{len(kinds)} kinds for {options.groups} groups; give {options.groups}")
+            raise bad_option("kinds", list(kinds), f"{len(kinds)} kinds for {options.groups} groups; give {options.groups}")
         check_most(
             "groups", options.groups, len(CORRUPTIONS), "there are as many kinds; more with data.kinds, which may say one twice"
         )
@@ -93,7 +93,7 @@ def _check_images(source: Source) -> None:
         within = False
     if source.table is not None or not within:
         why = f"{source.name} has no images of bytes, or of numbers from 0 to 1; choose another partition, or other data"
-        raise option_error("partition", "corrupted", why)
+        raise bad_option("partition", "corrupted", why)
 
 
 CORRUPTED = Entry[Partition](Corrupted, corrupt)

@@ -29,12 +29,12 @@ def domains(options: Domains, source: Source, rng: Rng) -> Parts:
         why = (
             f"{source.name} does not say which domain a sample is from; import it with --by-domain, or choose another, such as iid"
         )
-        raise common.option_error("partition", "domains", why)
+        raise common.bad_option("partition", "domains", why)
     held, tested = _rows(source)
     number = len(held)
     clients = options.clients or number
     if clients < number:
-        raise common.option_error("clients", clients, f"{source.name} has {number} domains; at least {number}")
+        raise common.bad_option("clients", clients, f"{source.name} has {number} domains; at least {number}")
     group = common.group_blocks(clients, number)
     train, test = [], []
     for domain, (rows, test_rows) in enumerate(zip(held, tested, strict=True)):
@@ -43,7 +43,7 @@ def domains(options: Domains, source: Source, rng: Rng) -> Parts:
             edge = max(1, len(rows) - int(round(options.test_fraction * len(rows))))
             rows, test_rows = rows[:edge], rows[edge:]
         train += _deal(options, rows, int((group == domain).sum()), domain)
-        test += common.split_rows(rng.permutation(test_rows), common.split_evenly(len(test_rows), int((group == domain).sum())))
+        test += common.split_at(rng.permutation(test_rows), common.even_sizes(len(test_rows), int((group == domain).sum())))
     return Parts(train, common.test_rows(source) if options.test == "global" else test, group)
 
 
@@ -59,11 +59,11 @@ def _rows(source: Source) -> tuple[list[np.ndarray], list[np.ndarray]]:
 def _deal(options: Domains, rows: np.ndarray, clients: int, domain: int) -> list[np.ndarray]:
     why = f"{clients} clients share the {len(rows)} training samples of domain {domain}"
     if clients > len(rows):
-        raise common.option_error("clients", options.clients, why)
+        raise common.bad_option("clients", options.clients, why)
     if options.samples_per_client is None:
-        return common.split_rows(rows, common.split_evenly(len(rows), clients))
+        return common.split_at(rows, common.even_sizes(len(rows), clients))
     common.check_most("samples_per_client", options.samples_per_client, len(rows) // clients, why)
-    return common.split_rows(rows, np.full(clients, options.samples_per_client))
+    return common.split_at(rows, np.full(clients, options.samples_per_client))
 
 
 DOMAINS = Entry[Partition](Domains, domains)

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.federation.common import Common, Partition, Rng, label_of, option_error
+from cfljax.federation.common import Common, Partition, Rng, bad_option, label_of
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -32,7 +32,7 @@ def _fedprox_sizes(options: FedProx, have: np.ndarray, rng: np.random.Generator 
         scarce = int(np.argmin(have - used))
         fits = int(have.min()) // (2 * minimum) * classes
         why = f"class {scarce} has {have[scarce]} samples, {used[scarce]} are needed; at most {fits}"
-        raise option_error("clients", options.clients, why)
+        raise bad_option("clients", options.clients, why)
     shares = rng.lognormal(0.0, options.sigma, (classes, -(-options.clients // classes), 2))
     shares = (have - used)[:, None, None] * shares / shares.sum((1, 2), keepdims=True)
     wanted = shares[of, (user // classes)[:, None], np.arange(2)].astype(np.int64)
@@ -55,7 +55,7 @@ def _draw_until_total(options: FedProx, have: np.ndarray, rng: Rng, draws: int =
         if options.total in (None, totals[-1]):
             return taken
     nearest = min(totals, key=lambda n: abs(n - (options.total or 0)))
-    raise option_error("total", options.total, f"none of {draws} draws has this many samples; the nearest has {nearest}")
+    raise bad_option("total", options.total, f"none of {draws} draws has this many samples; the nearest has {nearest}")
 
 
 def split_train_test(held: list[np.ndarray], test: str, rng: Rng) -> tuple[list[np.ndarray], list[np.ndarray] | np.ndarray]:
@@ -72,7 +72,7 @@ def fedprox(options: FedProx, source: Source, rng: Rng) -> Parts:
     test set is all of these. The true group is the pair of classes.
     """
     if source.classes < 2:
-        raise option_error("partition", "fedprox", f"{source.name} has {source.classes} class; needs at least 2")
+        raise bad_option("partition", "fedprox", f"{source.name} has {source.classes} class; needs at least 2")
     classes = source.classes
     labels = label_of(source, np.arange(len(source.y_train) + len(source.y_test)))
     of_class = [np.flatnonzero(labels == c) for c in range(classes)]

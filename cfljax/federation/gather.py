@@ -41,10 +41,10 @@ def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> 
     """(x f32[B, ...], y i32[B] or i32[B, classes]) of pool rows i32[B] as clients i32[B] see them, or as one client i32[] sees all;
     exactly 0 where the mask is False."""
     pool, view = federation.pool, federation.view
-    one = None if view is None or jnp.ndim(client) else _take_clipped(view.of, client)
+    one = None if view is None or jnp.ndim(client) else _take(view.of, client)
     client = jnp.broadcast_to(client, jnp.shape(rows))
-    of = jnp.zeros_like(client) if view is None else _take_clipped(view.of, client)
-    y = _take_clipped(pool.y, rows)
+    of = jnp.zeros_like(client) if view is None else _take(view.of, client)
+    y = _take(pool.y, rows)
     if view is not None and view.labels is not None:
         y = jnp.asarray(view.labels)[of, y]
     x = _shift(_values(pool, view, of, one, rows, federation.sample_shape), view, of)
@@ -52,7 +52,7 @@ def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> 
     return seen.reshape(-1, *federation.sample_shape, *x.shape[2:]), jnp.where(_wide(jnp.asarray(mask), y.ndim), y, 0)
 
 
-def _take_clipped(values: Array, index: Array) -> jax.Array:
+def _take(values: Array, index: Array) -> jax.Array:
     """`values[index]`, with indices clipped into range: those of masked entries may be anything."""
     return jnp.take(jnp.asarray(values), index, axis=0, mode="clip")
 
@@ -67,15 +67,11 @@ def _values(pool: Pool, view: View | None, of: jax.Array, one: jax.Array | None,
     lines = jnp.asarray(pool.x).reshape(-1, math.prod(shape))  # a CPU makes large blocks of lines in half the time of images
     if view is not None and view.pixels is not None:
         pixels = jnp.asarray(view.pixels)
-        x = (
-            _take_pixels(lines, _take_clipped(pixels, of), rows)
-            if one is None
-            else _take_pixels_of_view(lines, pixels, of, one, rows)
-        )
+        x = _take_pixels(lines, _take(pixels, of), rows) if one is None else _take_view(lines, pixels, of, one, rows)
     else:
-        x = _take_clipped(lines, rows)
+        x = _take(lines, rows)
     if pool.table is not None:
-        return _take_clipped(pool.table, x)
+        return _take(pool.table, x)
     mean, scale = (jnp.broadcast_to(jnp.asarray(each), shape).reshape(-1) for each in (pool.mean, pool.scale))
     return (x.astype(jnp.float32) - mean) * scale
 
@@ -87,13 +83,11 @@ def _take_pixels(lines: jax.Array, source: jax.Array, rows: Array) -> jax.Array:
     return jnp.where(source < 0, jnp.zeros((), lines.dtype), moved)
 
 
-def _take_pixels_of_view(lines: jax.Array, pixels: jax.Array, of: jax.Array, one: jax.Array, rows: Array) -> jax.Array:
-    """Do what `_turned` does with `pixels[of]`, where all of `of` i32[B] is `one`. On a TPU, gathering single values needs index
-    arrays several times the size of the samples, so whole rows and then whole columns are gathered."""
-    columns = lambda lines: _columns(_take_clipped(lines, rows), _take_clipped(pixels, one))  # noqa: E731
-    return jax.lax.platform_dependent(
-        lines, tpu=columns, default=lambda lines: _take_pixels(lines, _take_clipped(pixels, of), rows)
-    )
+def _take_view(lines: jax.Array, pixels: jax.Array, of: jax.Array, one: jax.Array, rows: Array) -> jax.Array:
+    """Do what `_take_pixels` does with `pixels[of]`, where all of `of` i32[B] is `one`. On a TPU, gathering single values needs
+    index arrays several times the size of the samples, so whole rows and then whole columns are gathered."""
+    columns = lambda lines: _columns(_take(lines, rows), _take(pixels, one))  # noqa: E731
+    return jax.lax.platform_dependent(lines, tpu=columns, default=lambda lines: _take_pixels(lines, _take(pixels, of), rows))
 
 
 def _columns(x: jax.Array, source: jax.Array) -> jax.Array:
@@ -103,13 +97,13 @@ def _columns(x: jax.Array, source: jax.Array) -> jax.Array:
 
 def _shift(x: jax.Array, view: View | None, of: jax.Array) -> jax.Array:
     if view is not None and view.gain is not None:
-        x = x * _wide(_take_clipped(view.gain, of), x.ndim)
+        x = x * _wide(_take(view.gain, of), x.ndim)
     if view is not None and view.offset is not None:
-        x = x + _wide(_take_clipped(view.offset, of), x.ndim)
+        x = x + _wide(_take(view.offset, of), x.ndim)
     return x
 
 
 def client_rows(split: Split, client: Array, positions: Array) -> jax.Array:
     """i32[B] pool rows of a client's samples at these positions; those at positions beyond its samples must be masked."""
-    last = jnp.maximum(_take_clipped(split.count, client) - 1, 0)
-    return _take_clipped(split.rows, _take_clipped(split.start, client) + jnp.clip(positions, 0, last))
+    last = jnp.maximum(_take(split.count, client) - 1, 0)
+    return _take(split.rows, _take(split.start, client) + jnp.clip(positions, 0, last))

@@ -15,12 +15,12 @@ from cfljax.federation.common import (
     Partition,
     Rng,
     Sized,
+    bad_option,
     check_most,
     check_single,
+    even_sizes,
     group_blocks,
-    option_error,
-    split_evenly,
-    split_rows,
+    split_at,
     test_rows,
 )
 from cfljax.registry import Entry
@@ -38,14 +38,13 @@ class Grouped(Sized):
 
 
 def _take(rows: np.ndarray, clients: int, wanted: int | None, name: str, what: str) -> list[np.ndarray]:
-    """Rows for every client of a group: `wanted` rows each, or all rows evenly."""
     if clients > len(rows):
         raise SpecError(f"data.{name}: the {clients} clients of a group share {len(rows)} {what} samples; give fewer clients")
     if wanted is None:
-        return split_rows(rows, split_evenly(len(rows), clients))
+        return split_at(rows, even_sizes(len(rows), clients))
     why = f"{clients} clients of a group share {len(rows)} {what} samples"
     check_most("samples_per_client", wanted, len(rows) // max(clients, 1), why)
-    return split_rows(rows, np.full(clients, wanted))
+    return split_at(rows, np.full(clients, wanted))
 
 
 def _choose_portions(rows: np.ndarray, groups: int, copies: bool, rng: Rng) -> list[np.ndarray]:
@@ -53,7 +52,7 @@ def _choose_portions(rows: np.ndarray, groups: int, copies: bool, rng: Rng) -> l
     them."""
     if copies:
         return [rng.permutation(rows) for _ in range(groups)]
-    return split_rows(rng.permutation(rows), split_evenly(len(rows), groups))
+    return split_at(rng.permutation(rows), even_sizes(len(rows), groups))
 
 
 def make_groups(options: Grouped, source: Source, rng: Rng, **views: Any) -> Parts:
@@ -62,7 +61,7 @@ def make_groups(options: Grouped, source: Source, rng: Rng, **views: Any) -> Par
     groups, clients = options.groups, options.clients
     check_most("groups", groups, clients, f"there are {clients} clients")
     if 0 < options.test_clients < groups:
-        raise option_error("test_clients", options.test_clients, f"every group needs one; at least {groups}, or 0 for none")
+        raise bad_option("test_clients", options.test_clients, f"every group needs one; at least {groups}, or 0 for none")
     of, of_test = group_blocks(clients, groups), group_blocks(options.test_clients, groups)
     train, test, only_test = [], [], []
     in_train = _choose_portions(np.arange(len(source.y_train)), groups, options.copies, rng)
@@ -71,7 +70,7 @@ def make_groups(options: Grouped, source: Source, rng: Rng, **views: Any) -> Par
         size, size_test = int(np.sum(of == g)), int(np.sum(of_test == g))
         train += _take(in_train[g], size, options.samples_per_client, "clients", "training")
         # A training client is scored on a share of the test set in its own view, beside the test clients.
-        test += split_rows(in_test[g], split_evenly(len(in_test[g]), size))
+        test += split_at(in_test[g], even_sizes(len(in_test[g]), size))
         if size_test:
             only_test += _take(in_test[g], size_test, options.samples_per_client, "test_clients", "test")
     train += [np.zeros(0, np.int64)] * len(only_test)
@@ -130,7 +129,7 @@ def rotated(options: Rotated, source: Source, rng: Rng) -> Parts:
     """Rotate the images of each group, by 0, 90, 180 and 270 degrees unless `angles` says otherwise (IFCA's layout)."""
     angles = options.angles or even_angles(options.groups)
     if len(angles) != options.groups:
-        raise option_error("angles", list(angles), f"{len(angles)} angles for {options.groups} groups; give {options.groups}")
+        raise bad_option("angles", list(angles), f"{len(angles)} angles for {options.groups} groups; give {options.groups}")
     return make_groups(options, source, rng, pixels=rotations(source.x_train.shape[1:], angles))
 
 

@@ -27,8 +27,8 @@ class Shards(Sized):
 
 def _shards(rows: np.ndarray, source: Source, owner: np.ndarray) -> list[np.ndarray]:
     """Rows sorted by label and cut into `owner.size` shards; a client gets those at its row of `owner` [C, shards]."""
-    pieces = common.split_rows(
-        rows[np.argsort(common.label_of(source, rows), kind="stable")], common.split_evenly(len(rows), owner.size)
+    pieces = common.split_at(
+        rows[np.argsort(common.label_of(source, rows), kind="stable")], common.even_sizes(len(rows), owner.size)
     )
     return [np.concatenate([pieces[s] for s in of]) for of in owner]
 
@@ -98,7 +98,7 @@ def _wanted_sizes(options: Classes, total: int, rng: Rng) -> np.ndarray:
         "min_samples", options.min_samples, total // options.clients, f"{options.clients} clients share {total} samples"
     )
     spare = total - options.clients * options.min_samples
-    return options.min_samples + common.split_proportionally(spare, rng.lognormal(0.0, options.sigma, options.clients))
+    return options.min_samples + common.proportional_sizes(spare, rng.lognormal(0.0, options.sigma, options.clients))
 
 
 def _pick_classes(size: np.ndarray, k: int, have: np.ndarray, rng: Rng) -> np.ndarray:
@@ -123,12 +123,12 @@ def _fit_sizes(options: Classes, wanted: np.ndarray, picks: np.ndarray, have: np
             return held
         most = int(ratio.min() * wanted[0]) // k * k
         why = f"the classes of {source.name} are too small for {clients} such clients; at most {most}"
-        raise common.option_error("samples_per_client", options.samples_per_client, why)
+        raise common.bad_option("samples_per_client", options.samples_per_client, why)
     # Whole equal parts of at least one, and no class overdrawn: each client shrinks by the worst of its classes, equal
     # clients by the same; a little more where the clients with one sample of a class need it.
     if np.any(np.bincount(picks.ravel(), minlength=len(have)) > have):
         why = f"{clients} clients need a sample of each of their classes; at most {int(have.min()) * len(have) // k}"
-        raise common.option_error("clients", clients, why)
+        raise common.bad_option("clients", clients, why)
     room, ratio = np.where(demand > 0, ratio, np.nan), np.minimum(1.0, ratio)
     worst = ratio[picks].min(1) if options.balance == "power" else np.full(clients, ratio.min())
     while True:
@@ -171,12 +171,12 @@ def _dirichlet_counts(options: Dirichlet, labels: np.ndarray, number: int, rng: 
     have, best = np.bincount(labels, minlength=number), 0
     for _ in range(draws):
         shares = rng.dirichlet(np.full(options.clients, options.alpha), number)
-        counts = np.stack([common.split_proportionally(n, p) for n, p in zip(have, shares, strict=True)], 1)
+        counts = np.stack([common.proportional_sizes(n, p) for n, p in zip(have, shares, strict=True)], 1)
         best = max(best, int(counts.sum(1).min()))
         if counts.sum(1).min() >= options.min_samples:
             return counts
     why = f"the smallest client of the best of {draws} draws has {best}; ask for at most {best}, fewer clients or a larger alpha"
-    raise common.option_error("min_samples", options.min_samples, why)
+    raise common.bad_option("min_samples", options.min_samples, why)
 
 
 SHARDS = Entry[Partition](Shards, shards)

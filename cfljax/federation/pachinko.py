@@ -37,7 +37,7 @@ def pachinko(options: Pachinko, source: Source, rng: Rng) -> Parts:
     common.check_single(source)
     if source.coarse is None:
         why = f"{source.name} has no coarse labels; bring them as y_coarse_train (an integer per sample), or take dirichlet"
-        raise common.option_error("partition", "pachinko", why)
+        raise common.bad_option("partition", "pachinko", why)
     size = len(common.training_rows(options, source, rng)) // options.clients
     train = _allocate(source.y_train, source.coarse, (options.clients, size), options, rng)
     coarse = source.coarse[np.stack([source.y_train[mine] for mine in train])]

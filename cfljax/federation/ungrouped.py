@@ -26,10 +26,10 @@ def iid(options: Iid, source: Source, rng: Rng) -> Parts:
         rows, held_out = _hold_out(options, source, rng)
     else:
         rows, held_out = common.training_rows(options, source, rng), common.test_rows(source)
-    train = common.split_rows(rows, common.split_evenly(len(rows), options.clients))
+    train = common.split_at(rows, common.even_sizes(len(rows), options.clients))
     test: list[np.ndarray] | np.ndarray = held_out
     if options.test == "own":
-        test = common.split_rows(rng.permutation(held_out), common.split_evenly(len(held_out), options.clients))
+        test = common.split_at(rng.permutation(held_out), common.even_sizes(len(held_out), options.clients))
     return Parts(train, test, common.no_group(options.clients))
 
 
@@ -41,7 +41,7 @@ def _hold_out(options: Iid, source: Source, rng: Rng) -> tuple[np.ndarray, np.nd
     if options.clients * (options.samples_per_client or 1) > kept:
         name = "clients" if options.samples_per_client is None else "samples_per_client"
         why = f"{options.clients} clients share the {kept} training samples that are not held out"
-        raise common.option_error(name, getattr(options, name), why)
+        raise common.bad_option(name, getattr(options, name), why)
     train = rows[:kept] if options.samples_per_client is None else rows[: options.clients * options.samples_per_client]
     return train, rows[kept:]
 
@@ -66,7 +66,7 @@ def quantity(options: Quantity, source: Source, rng: Rng) -> Parts:
         shares = rng.lognormal(0.0, options.sigma, options.clients)
     else:
         shares = rng.dirichlet(np.full(options.clients, options.alpha))
-    train = common.split_rows(rows, options.min_samples + common.split_proportionally(spare, shares))
+    train = common.split_at(rows, options.min_samples + common.proportional_sizes(spare, shares))
     return Parts(train, common.choose_test_part(options, train, source, rng), common.no_group(options.clients))
 
 
@@ -90,7 +90,7 @@ def _group_by_user(users: np.ndarray, first: int, number: int) -> list[np.ndarra
 def user(options: User, source: Source, rng: Rng) -> Parts:
     """Make each user of the source a client; the true group is its population, if the source knows it."""
     if source.user_train is None:
-        raise common.option_error(
+        raise common.bad_option(
             "partition", "user", f"{source.name} does not name the users of its samples; choose another, such as iid"
         )
     number = 1 + int(source.user_train.max())
@@ -116,7 +116,7 @@ def user(options: User, source: Source, rng: Rng) -> Parts:
 def _choose_users(options: User, large: np.ndarray, held: list[np.ndarray], source: Source, rng: Rng) -> np.ndarray:
     if not len(large):
         most = max(len(rows) for rows in held)
-        raise common.option_error(
+        raise common.bad_option(
             "min_samples", options.min_samples, f"no user of {source.name} has this many samples; at most {most}"
         )
     if not options.clients:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfljax.errors import DataError, DataWarning
-from cfljax.federation.common import deal, group_blocks, mirror, split_evenly, split_proportionally, split_rows
+from cfljax.federation.common import deal, even_sizes, group_blocks, mirror, proportional_sizes, split_at
 from cfljax.federation.labels import Classes, classes
 from cfljax.federation.pack import count_bytes, pack
 from cfljax.types import Parts
@@ -174,10 +174,10 @@ sizes_of_groups = st.integers(1, 60)
 @given(total=st.integers(0, 10_000), number=sizes_of_groups, seed=st.integers(0, 99))
 @settings(max_examples=60, deadline=None)
 def test_sizes_sum_to_the_total(total, number, seed):
-    even = split_evenly(total, number)
-    shares = split_proportionally(total, np.random.default_rng(seed).dirichlet(np.ones(number)))
+    even = even_sizes(total, number)
+    shares = proportional_sizes(total, np.random.default_rng(seed).dirichlet(np.ones(number)))
     assert even.sum() == shares.sum() == total and np.ptp(even) <= 1 and shares.min() >= 0
-    assert [len(p) for p in split_rows(np.arange(total), even)] == even.tolist()
+    assert [len(p) for p in split_at(np.arange(total), even)] == even.tolist()
     blocks = np.bincount(group_blocks(number + 5, number), minlength=number)
     assert blocks.min() >= 1 and np.ptp(blocks) <= 1
 
