@@ -10,8 +10,8 @@ import numpy as np
 from cfljax import register_partition
 from cfljax.extend import Parts, Source, option
 from cfljax.federation import common
-from cfljax.federation.common import Common, Rng, Sized, label_of, wrong
-from cfljax.federation.fedprox import train_and_test
+from cfljax.federation.common import Common, Rng, Sized, bad_option, label_of
+from cfljax.federation.fedprox import split_train_test
 
 LACKED = ((7, 9), (5, 8), (0, 1), (2, 3))
 """The classes that each of the four groups lacks in the experiments with ten classes."""
@@ -63,9 +63,13 @@ def _by_group(rows: np.ndarray, holds: np.ndarray, of: np.ndarray, source: Sourc
     have = np.bincount(common.label_of(source, rows), minlength=source.classes)
     counts = np.zeros(holds.shape, np.int64)
     for m in np.flatnonzero(holds.any(0)):
-        counts[holds[:, m], m] = common.evenly(have[m], holds[:, m].sum())
+        counts[holds[:, m], m] = common.even_sizes(have[m], holds[:, m].sum())
     of_group = common.deal(counts, rng.permutation(rows), source, rng)
-    return [piece for g, held in enumerate(of_group) for piece in common.cut(held, common.evenly(len(held), int(np.sum(of == g))))]
+    return [
+        piece
+        for g, held in enumerate(of_group)
+        for piece in common.split_at(held, common.even_sizes(len(held), int(np.sum(of == g))))
+    ]
 
 
 def merged(source: Source) -> Source:
@@ -105,9 +109,9 @@ def imbalance(options: Imbalance, source: Source, rng: Rng) -> Parts:
     else:
         fits = max(1, int(clients * np.min(have / np.maximum(needed, 1))))
         why = f"class {int(np.argmax(needed - have))} of {source.name} has too few samples in each of 200 draws; about {fits} fit"
-        raise common.wrong("clients", clients, why)
+        raise common.bad_option("clients", clients, why)
     train = common.deal(counts, rng.permutation(len(source.y_train)), source, rng)
-    return Parts(train, common.own_or_global(options, train, source, rng), majority.astype(np.int32))
+    return Parts(train, common.choose_test_part(options, train, source, rng), majority.astype(np.int32))
 
 
 def _device_counts(options: Imbalance, number: int, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
@@ -138,7 +142,7 @@ def _letters(source: Source) -> int:
     """The label of the letter a: 26 labels are letters of either case, 62 are EMNIST's 0–9, A–Z, a–z."""
     if source.classes not in (26, 62):
         why = f"{source.name} has {source.classes} classes; needs EMNIST by class (62) or its letters (26)"
-        raise wrong("partition", "femnist_fedgroup", why)
+        raise bad_option("partition", "femnist_fedgroup", why)
     return 36 if source.classes == 62 else 0
 
 
@@ -155,11 +159,13 @@ def femnist_fedgroup(options: Femnist, source: Source, rng: Rng) -> Parts:
     of_letter = [rng.permutation(np.flatnonzero(labels == first + c))[: options.per_letter] for c in range(10)]
     fewest = min(len(rows) for rows in of_letter)
     if fewest < 20:
-        raise wrong("partition", "femnist_fedgroup", f"a letter of {source.name} has {fewest} images; needs 20 of each, a to j")
+        raise bad_option(
+            "partition", "femnist_fedgroup", f"a letter of {source.name} has {fewest} images; needs 20 of each, a to j"
+        )
     sizes = np.maximum(((rng.lognormal(4.0, 1.0, options.clients) + 5) / 3).astype(np.int64), 2)
     if options.leak:
         held = _leaking(sizes, of_letter)
-        train, test = train_and_test(held, "own", rng)
+        train, test = split_train_test(held, "own", rng)
     else:
         train, test = _separate(sizes, of_letter, rng)
     kept = np.unique(np.concatenate([*train, *test]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cfljax.kernels.choose import bounded, least_loss, private_choice
+from cfljax.kernels.choose import clip_losses, least_loss, private_choice
 from cfljax.lazy import jax, jnp
 from cfljax.local.solver import Solver
 from cfljax.round.choice import among, first_batches, is_private
@@ -49,7 +49,7 @@ class Ask:
 
     def bound(self, losses: Array) -> Array:
         """The losses, within the bounds that a private choice needs, if it is private."""
-        return bounded(losses, self.hyper["privacy.choice.clip"]) if self.private else losses
+        return clip_losses(losses, self.hyper["privacy.choice.clip"]) if self.private else losses
 
     def of(self, who: Array) -> Ask:
         """The same of those participants alone where `who` bool[S]. What they are sent is counted here."""
