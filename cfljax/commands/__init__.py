@@ -6,6 +6,7 @@ import argparse
 from typing import NoReturn
 
 COMMANDS = {
+    "init": "write a first spec, for your data or for handwritten digits",
     "sweep": "run a sweep: methods × data × seeds × numbers",
     "tune": "the best setting of each method, by successive halving",
     "run": "one run",
