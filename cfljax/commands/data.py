@@ -72,7 +72,8 @@ def _add_trace_flags(parser: argparse.ArgumentParser) -> None:
 def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
     """Add the flags of an import to a parser."""
     add = parser.add_argument
-    add("source", nargs=nargs, help="images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, or a saved Hugging Face data set")
+    kinds_of_data = "images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, or a saved Hugging Face data set"
+    add("source", nargs=nargs, help=kinds_of_data)
     add("--name", help="what specs call it (default: the name of the file or folder)")
     kinds = ("images", "sounds", "csv", "parquet", "datasets", "numpy", "leaf")
     add("--kind", choices=kinds, help="where the source leaves it open")
@@ -160,7 +161,7 @@ def imported(arguments: argparse.Namespace) -> dict[str, Value]:
 
 
 def table_of(source: Source, by_domain: bool = False) -> dict[str, Value]:
-    """The table of a spec that uses the data: their owners are the clients; if they have none, clients with label skew are drawn."""
+    """The table of a spec that uses the data: their owners are the clients, else clients with label skew are drawn."""
     drawn = {"partition": "dirichlet" if source.y_train.ndim == 1 else "iid", "clients": max(2, min(20, len(source.y_train) // 10))}
     table = {"name": source.name} | (drawn if source.user_train is None else {"partition": "domains" if by_domain else "user"})
     in_columns = source.x_train.ndim == 2 and source.x_train.dtype == "float32"  # columns of a table, each in its own unit

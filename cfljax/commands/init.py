@@ -9,8 +9,8 @@ from cfljax.commands import command_parser, data
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
 
-ABOUT = """Write NAME.toml, a comparison of ten methods with five seeds on your data, which are imported and described first. Without
-data: on handwritten digits, with a method of your own in my_method.py. No file is overwritten."""
+ABOUT = """Write NAME.toml, a comparison of ten methods with five seeds on your data, which are imported and described first.
+Without data: on handwritten digits, with a method of your own in my_method.py. No file is overwritten."""
 EXAMPLES = """  python -m cfljax.init
   python -m cfljax.init photos/ --shape 32x32       images in a folder per class
   python -m cfljax.init visits.csv --label sick --user hospital
@@ -70,7 +70,7 @@ def _write(texts: dict[str, str]) -> None:
     for name in texts:
         _check_free(Path(name))
     for name, text in texts.items():
-        with storing(Path(name)), open(name, "x", encoding="utf-8") as file:
+        with storing(Path(name)), Path(name).open("x", encoding="utf-8") as file:
             file.write(text)
         print(f"written: {name}")
 

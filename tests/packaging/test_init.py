@@ -49,7 +49,12 @@ def test_data_are_imported_described_and_compared(kind, here, capsys):
     assert "classes of a client" in said and "time on this machine: about" in said and said.endswith(f"cfljax sweep {file}\n")
     table = tomllib.loads(Path(file).read_text())
     assert len(table["method"]) == 10 and table["seeds"] == "0:5" and len(read_spec(file).runs()) == 50
-    wanted = {"csv": ("user", "pixel"), "npz": ("dirichlet", "pixel"), "images": ("dirichlet", "unit"), "name": ("dirichlet", "unit")}
+    wanted = {
+        "csv": ("user", "pixel"),
+        "npz": ("dirichlet", "pixel"),
+        "images": ("dirichlet", "unit"),
+        "name": ("dirichlet", "unit"),
+    }
     assert (table["data"]["partition"], table["data"]["normalise"]) == wanted[kind] and table["data"]["validation"] == 0.1
     assert cli.main(["init", source]) == 2 and "exists already" in capsys.readouterr().err
 
