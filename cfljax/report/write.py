@@ -82,9 +82,8 @@ class LivePage:
         if (began := time.monotonic()) < self.next:
             return
         with contextlib.suppress(Exception):
-            write(
-                read([Results(self.folder, target=self.target, sweep=self.sweep)], self.target), self.path.parent, False, live=True
-            )
+            results = Results(self.folder, target=self.target, sweep=self.sweep)
+            write(read([results], self.target), self.path.parent, figures=False, live=True)
         self.next = time.monotonic() + max(EVERY, 50 * (time.monotonic() - began))
 
 

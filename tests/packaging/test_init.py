@@ -39,7 +39,9 @@ def test_without_data_a_spec_and_a_plugin_are_written_and_run(capsys):
 def test_data_are_imported_described_and_compared(kind, here, capsys):
     x, y = np.random.default_rng(0).normal(size=(60, 4)).round(3), np.arange(60) % 3
     np.savez("seen.npz", x=x.astype(np.float32), y=y)
-    Path("seen.csv").write_text("a,b,c,d,label,user\n" + "\n".join(f"{','.join(map(str, r))},{k},u{k}" for r, k in zip(x, y)))
+    Path("seen.csv").write_text(
+        "a,b,c,d,label,user\n" + "\n".join(f"{','.join(map(str, r))},{k},u{k}" for r, k in zip(x, y, strict=True))
+    )
     for at in range(12):
         (folder := here / "seen" / f"class{at % 2}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((4, 4), 20 * at, np.uint8)).save(folder / f"{at}.png")
@@ -49,13 +51,8 @@ def test_data_are_imported_described_and_compared(kind, here, capsys):
     assert "classes of a client" in said and "time on this machine: about" in said and said.endswith(f"cfljax sweep {file}\n")
     table = tomllib.loads(Path(file).read_text())
     assert len(table["method"]) == 10 and table["seeds"] == "0:5" and len(read_spec(file).runs()) == 50
-    wanted = {
-        "csv": ("user", "pixel"),
-        "npz": ("dirichlet", "pixel"),
-        "images": ("dirichlet", "unit"),
-        "name": ("dirichlet", "unit"),
-    }
-    assert (table["data"]["partition"], table["data"]["normalise"]) == wanted[kind] and table["data"]["validation"] == 0.1
+    wanted = {"csv": ("user", "pixel"), "npz": ("dirichlet", "pixel")}.get(kind, ("dirichlet", "unit"))
+    assert (table["data"]["partition"], table["data"]["normalise"]) == wanted and table["data"]["validation"] == 0.1
     assert cli.main(["init", source]) == 2 and "exists already" in capsys.readouterr().err
 
 
