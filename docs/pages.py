@@ -188,7 +188,7 @@ def commands() -> str:
     for name in COMMANDS:
         parser = importlib.import_module(f"cfljax.commands.{name}").parser(f"cfljax {name}")
         parts += [f"## {name}", "", inspect.cleandoc(parser.description or ""), ""]
-        parts += [*flags(parser), ""]
+        parts += ["Its flags are those of [data import](#data-import)." if name == "init" else "\n".join(flags(parser)), ""]
     return "\n".join(parts)
 
 
