@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from cfljax.kernels.choose import bounded, least_loss, private_choice
 from cfljax.lazy import jax, jnp
+from cfljax.local.rounds import sizes
 from cfljax.local.solver import Solver
 from cfljax.round.choice import among, first_batches, is_private
 from cfljax.round.pretrain import in_chunks, pretrain, solver_before
@@ -39,8 +40,17 @@ class Ask:
         """bool[K]: which models are in use; None: all."""
         self.more = jnp.zeros_like(cohort.ids)
         """i32[S]: the vectors that each participant was sent beyond the one that it trains."""
+        self.floats = jnp.int32(0)
+        """i32[]: the numbers that participants have sent besides updates, all together."""
+        self.diag: dict[str, Array] = {}
+        """Further quantities of the round for the history, by name."""
         self.asked: Array | None = None
         """i32[]: how many clients have trained before the first round, which that bills; None: nobody."""
+
+    @property
+    def sizes(self) -> Array:
+        """f32[S]: the number of training samples of each participant."""
+        return sizes(self.federation, self.cohort)
 
     @property
     def private(self) -> bool:
@@ -51,10 +61,12 @@ class Ask:
         """The losses, within the bounds that a private choice needs, if it is private."""
         return bounded(losses, self.hyper["privacy.choice.clip"]) if self.private else losses
 
-    def of(self, who: Array) -> Ask:
-        """The same of those participants alone where `who` bool[S]. What they are sent is counted here."""
+    def of(self, who: Array, active: Array | None = None) -> Ask:
+        """Return the same of those participants alone where `who` bool[S], and of the models `active` bool[K] (None: as here). What
+        they are sent is counted here."""
         cohort = self.cohort._replace(mask=self.cohort.mask & who)
-        some = Ask(self.solver, self.key, self.federation, cohort, self.hyper, self.active, self.in_round)
+        active = self.active if active is None else active
+        some = Ask(self.solver, self.key, self.federation, cohort, self.hyper, active, self.in_round)
         some.whole = self
         return some
 
@@ -117,6 +129,10 @@ class Ask:
         sent = jnp.where(self.cohort.mask & who, vectors, 0)
         whole = self.whole or self
         whole.more = whole.more + sent
+
+    def report(self, floats: int | Array, who: Array) -> None:
+        """Count `floats` numbers that each participant sends where `who` bool[S]."""
+        self.floats = self.floats + floats * jnp.sum(self.cohort.mask & who, dtype=jnp.int32)
 
     def broadcast(self, vectors: int | Array) -> None:
         """Count `vectors` that everybody gets after each round, so that only those who missed the last round are sent them now."""

@@ -74,12 +74,17 @@ class Clustered(MethodConfig):
     """The first rounds, in which all clients take part."""
     every = cast("int | None", None)
     """After how many rounds `begin` makes clusters again; None: never. Methods have `anew.every()` as their option."""
+    begins = False
+    """Whether the method has a function `begin`: set for each subclass."""
+    makes_models = False
+    """Whether clusters begin or become one within rounds, so that no part of a model is shared through all of them."""
     memory_of_clusters = False
     """Whether `state.memory` is an array f32[K, d] whose parts are shared as those of the models are."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        regroups = cls.regroup is not Clustered.regroup
+        cls.begins = callable(cls.begin) and cls.begin is not Clustered.begin
+        regroups = cls.regroup is not Clustered.regroup or cls.makes_models
         adapts = cls.adapt is not Clustered.adapt
         draws = cls.clients_per_cluster is not None
         cls.served = "models" if adapts or draws else ""
@@ -93,6 +98,11 @@ class Clustered(MethodConfig):
             cls.waits = "it draws the participants of each cluster itself"
         elif regroups or cls.compares or cls.buffers:
             cls.waits = "its round needs the updates of all participants at once"
+
+    @property
+    def again(self) -> int | None:
+        """After how many rounds `begin` makes clusters again; None: never."""
+        return self.every if self.begins else None
 
     def begin(self, ask: Before) -> Begun | None:
         """HOST. Models and clusters before round 0; None: random models, and nobody has a cluster."""
@@ -213,11 +223,11 @@ class Clustered(MethodConfig):
             raise SpecError(f"train.momentum = {train.momentum}: must be 0 for {where}, whose momentum is its option beta")
         if self.buffers and optimizer != "sgd":
             raise SpecError(f'train.optimizer = "{optimizer}": must be "sgd" for {where}, which keeps momentum buffers')
-        if self.every is not None:
+        if self.again is not None:
             both = [f"train.{each}" for each in ("server", "asynchronous") if getattr(train, each) is not None]
             if any(beside := [train.divided_by, *both]):
                 why = "new clusters have other models; leave one of them out"
-                raise SpecError(f"{where}.every = {self.every} with {next(filter(None, beside))}: {why}")
+                raise SpecError(f"{where}.every = {self.again} with {next(filter(None, beside))}: {why}")
         if 0 < self.warmup_rounds >= train.rounds:
             raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
         if self.everybody:

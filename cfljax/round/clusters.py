@@ -35,7 +35,6 @@ class ClusteredMethod:
     def __init__(self, name: str, config: Clustered, model: Model, solver: Solver):
         self.name, self.config, self.model = name, config, model
         self.find = auto.finder(config, model, solver, name) if isinstance(config, auto.CountedConfig) else None
-        self.begins = type(config).begin is not Clustered.begin
         stepped = solver if type(config).step is Clustered.step else solver.with_step(config.step)
         if config.own_steps:
             stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
@@ -70,19 +69,19 @@ class ClusteredMethod:
     def single(self) -> bool:
         """Whether the labels are all there is: one model for all, or the true groups."""
         config = self.config
-        return config.true_groups or not (self.begins or config.chooses or config.splits)
+        return config.true_groups or not (self.config.begins or config.chooses or config.splits)
 
     @property
     def regroups(self) -> bool:
         """Whether other clusters are made between rounds."""
-        return self.config.every is not None or type(self.config).regroup is not Clustered.regroup
+        return self.config.again is not None or type(self.config).regroup is not Clustered.regroup
 
     def setup(self, key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
         """HOST. What is made before the rounds."""
         config = self.config
         if config.true_groups:
             need_groups(f'method "{self.name}"', federation)
-        if self.begins:
+        if self.config.begins:
             return self._begun(self._before(key, federation, hyper))
         if self.find is not None:
             return auto.setup_of(self.find(key, federation, hyper))
@@ -101,7 +100,7 @@ class ClusteredMethod:
     def init(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
         """The state before the first round."""
         config, number = self.config, setup.get("number")
-        if self.begins:
+        if self.config.begins:
             return State(**setup)._replace(active=setup.get("active", auto.allowed(number, len(setup["models"]))))
         none, active = (
             jnp.full(federation.clients, -1 if config.chooses else 0, jnp.int32),
@@ -161,9 +160,8 @@ class ClusteredMethod:
         after = after._replace(memory=config.remember(ask, state, after, done))
         after = after._replace(memory=config.settle(state, after))
         sent = self._bill(ask, state, arrived)
-        info = report_trained(
-            federation, cohort, trained, which, models - state.models, sent, **config.shows(ask, state, after, done)
-        )
+        shown = ask.diag | config.shows(ask, state, after, done)
+        info = report_trained(federation, cohort, trained, which, models - state.models, sent, **shown)
         nothing = lambda number: None if number is None else jnp.zeros_like(number)  # noqa: E731
         return after._replace(asked=nothing(state.asked), floats=nothing(state.floats)), info
 
@@ -209,7 +207,7 @@ class ClusteredMethod:
             ask.send(1)
         both = 1 + (config.buffers and config.aggregate == "model")
         sent = traffic(cohort, vectors_up=both)
-        sent = sent._replace(vectors_down=sent.vectors_down + jnp.sum(ask.more, dtype=jnp.int32))
+        sent = sent._replace(vectors_down=sent.vectors_down + jnp.sum(ask.more, dtype=jnp.int32), floats_up=ask.floats)
         sent = with_lengths(sent, cohort, config.average)
         beside = arrived
         if state.guess is not None and config.newcomers_train and not config.joins_on_arrival:
@@ -231,7 +229,7 @@ class ClusteredMethod:
         arrived = jnp.where(jnp.asarray(federation.arrive) <= round, 0, federation.arrive)
         now, numbers = dataclasses.replace(federation, arrive=arrived), decayed(hyper, jnp.int32(round))
         ask = self._before(key, now, numbers)
-        if self.config.every is None:
+        if self.config.again is None:
             new = self.config.regroup(ask, state, round)
             return new._replace(asked=jnp.int32(ask.asked_now()))
         fresh = self.init(key, now, numbers, self._begun(ask))
@@ -241,7 +239,7 @@ class ClusteredMethod:
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
         """After which rounds."""
-        every = self.config.every
+        every = self.config.again
         return self.config.regroup_after(rounds) if every is None else tuple(range(every, rounds, every))
 
     def score(self, state: State, federation: Federation, hyper: Hyper) -> Array:

@@ -52,6 +52,11 @@ class State(NamedTuple):
         return int(self.models.shape[0])
 
     @property
+    def there(self) -> Array:
+        """bool[K]: which clusters are in use."""
+        return jnp.ones(self.clusters, bool) if self.active is None else self.active
+
+    @property
     def in_use(self) -> int | Array:
         """The number of clusters in use."""
         if self.number is not None:
