@@ -45,6 +45,8 @@ class State(NamedTuple):
     """The number of clusters, if it was found."""
     extras: dict[str, Array] = {}
     """Arrays that are kept with the results."""
+    whole: Array | None = None
+    """f32[1, d]: a global model, which all participants train as well; None: there is none."""
 
     @property
     def clusters(self) -> int:
