@@ -3,9 +3,8 @@
     python -m benchmarks.compiled                                     # W1, W2, Q and QI, 1 and 64 runs, for an H200 and a TPU v5e
     python -m benchmarks.compiled --workloads QI --targets h200 --runs 2,8 --json FILE
 
-It needs the compilers of the chips: `pip install -e ".[aot]"` for TPUs; for GPUs the packages that `.ci/run` installs, without what they
-depend on. Each program is compiled in a process of its own, which computes nothing. A number that grows with the runs, other than bytes, is
-a loop over runs.
+It needs the compilers of the chips: `pip install -e ".[aot]"` for TPUs; for GPUs the packages that `.ci/run` installs, without what
+they depend on. Each program is compiled in a process of its own, which computes nothing.
 """
 
 from __future__ import annotations
@@ -153,19 +152,19 @@ def look(target: str, workload: str, runs: int) -> Row:
     memory, found = program.memory_analysis(), computations(program.as_text())
     inner = [name for name in step_bodies(found) if not any(" while(" in line for line in below(found, name))]
     steps = [kernels(found[name]) for name in inner]
-    step = max(steps, key=lambda each: sum(size for _, size in each))
-    return {
-        "target": target, "workload": workload, "runs": runs, "kernels_per_step": len(step), "bytes_per_step": sum(size for _, size in step),
-        "memory": memory.argument_size_in_bytes + memory.temp_size_in_bytes, "loops_of_steps": len(inner),
-    }  # fmt: skip
+    number, written = max(((len(each), sum(size for _, size in each)) for each in steps), key=lambda step: step[1])
+    used = memory.argument_size_in_bytes + memory.temp_size_in_bytes
+    return {"target": target, "workload": workload, "runs": runs, "kernels_per_step": number, "bytes_per_step": written, "memory": used}
 
 
 def show(rows: list[Row]) -> str:
     """Return the rows as a table."""
     head = ("chip", "workload", "runs", "kernels a step", "MB written a step", "memory, MB")
-    return markdown(head, [
-        (r["target"], r["workload"], r["runs"], r["kernels_per_step"], f"{r['bytes_per_step'] / 1e6:.3g}", f"{r['memory'] / 1e6:.0f}") for r in rows
-    ])  # fmt: skip
+    cells = [
+        (r["target"], r["workload"], r["runs"], r["kernels_per_step"], f"{r['bytes_per_step'] / 1e6:.3g}", f"{r['memory'] / 1e6:.0f}")
+        for r in rows
+    ]
+    return markdown(head, cells)
 
 
 def main() -> int:
@@ -192,7 +191,8 @@ def in_a_process(target: str, workload: str, runs: str) -> Row:
     """Return what `look` says, from a process whose own device is the CPU."""
     words = ["--targets", target, "--workloads", workload, "--runs", runs]
     more = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "CFLJAX_COMPILED_ALONE": "1"}
-    done = subprocess.run([sys.executable, "-m", "benchmarks.compiled", *words], capture_output=True, text=True, env=os.environ | more)
+    command = [sys.executable, "-m", "benchmarks.compiled", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | more)
     if done.returncode:
         raise SystemExit(f"{target}, {workload}, {runs} runs: {done.stderr.strip()[-2000:]}")
     row: Row = json.loads(done.stdout.splitlines()[-1])

@@ -38,11 +38,6 @@ def reseeded(
     return reseed_empty(key, which, jnp.asarray(cohort.mask), clusters, uid, rule, number)
 
 
-def losses_of(solver: Solver, federation: Federation, cohort: Cohort, models: Array) -> Array:
-    """f32[K, S]: the mean loss of each model on each participant's training data."""
-    return solver.losses(federation, models, cohort.ids, cohort.mask)
-
-
 def by_loss(solver: Solver, federation: Federation, models: Array, labels: Array, allowed: Array | None = None) -> Array:
     """i32[C]: the labels, in which real clients without one have got the model with the smallest loss on their training data, among
     those allowed bool[K] (None: all)."""
