@@ -121,6 +121,16 @@ def step_bodies(found: dict[str, list[str]]) -> list[str]:
     return [match[1] for line in loops if (match := re.search(r"body=%?([\w.\-]+)", line))]
 
 
+def innermost(found: dict[str, list[str]], bodies: list[str]) -> set[str]:
+    """Return the bodies of those loops in these bodies, or these bodies, that have no loop in them."""
+    last = set()
+    for name in bodies:
+        loops = [line for line in below(found, name) if " while(" in line]
+        inside = [match[1] for line in loops if (match := re.search(r"body=%?([\w.\-]+)", line))]
+        last |= innermost(found, inside) if inside else {name}
+    return last
+
+
 def kernels(lines: list[str]) -> list[tuple[str, int]]:
     """Return (operation, bytes of its result) of the instructions of a computation that a device is asked to start."""
     found = []
@@ -150,18 +160,31 @@ def look(target: str, workload: str, runs: int) -> Row:
         spec = ALL[workload].spec(20, place) | {"seeds": list(range(runs))}
         program = next(compile_programs(target, spec))
     memory, found = program.memory_analysis(), computations(program.as_text())
-    inner = [name for name in step_bodies(found) if not any(" while(" in line for line in below(found, name))]
-    steps = [kernels(found[name]) for name in inner]
+    steps = [kernels(found[name]) for name in innermost(found, step_bodies(found))]
     number, written = max(((len(each), sum(size for _, size in each)) for each in steps), key=lambda step: step[1])
     used = memory.argument_size_in_bytes + memory.temp_size_in_bytes
-    return {"target": target, "workload": workload, "runs": runs, "kernels_per_step": number, "bytes_per_step": written, "memory": used}
+    return {
+        "target": target,
+        "workload": workload,
+        "runs": runs,
+        "kernels_per_step": number,
+        "bytes_per_step": written,
+        "memory": used,
+    }
 
 
 def show(rows: list[Row]) -> str:
     """Return the rows as a table."""
     head = ("chip", "workload", "runs", "kernels a step", "MB written a step", "memory, MB")
     cells = [
-        (r["target"], r["workload"], r["runs"], r["kernels_per_step"], f"{r['bytes_per_step'] / 1e6:.3g}", f"{r['memory'] / 1e6:.0f}")
+        (
+            r["target"],
+            r["workload"],
+            r["runs"],
+            r["kernels_per_step"],
+            f"{r['bytes_per_step'] / 1e6:.3g}",
+            f"{r['memory'] / 1e6:.0f}",
+        )
         for r in rows
     ]
     return markdown(head, cells)
