@@ -53,7 +53,7 @@ class Carry(NamedTuple):
 class APFL(AtHome):
     """APFL: FedAvg, and personal models in a mixture with it."""
 
-    own_steps = True
+    own_steps, one_sum = True, True
 
     alpha: float = option(0.5, "share of the personal model in the mixture, at first", low=0.0, high=1.0, traced=True)
     adapt: str = option("round", "when a client's share follows its gradient", choices=("round", "never"))

@@ -81,6 +81,11 @@ class PACFL(FedAvg):
     linkage: str = option("weighted", "distance of clusters", choices=("weighted", "average", "complete", "single"))
     threshold: float = option(4.9, "degrees at which clusters stay apart", low=0.0, traced=True)
 
+    def check_labels(self, where: str) -> None:
+        """Vectors of each label's samples need one label for each sample; raises SpecError."""
+        if self.how in BY_LABEL:
+            raise SpecError(f'{where}.how = "{self.how}": samples have several labels; set how = "smallest", "trace" or "sum"')
+
     def begin(self, ask: Before) -> Begun:
         """HOST. Hierarchical clustering of what the clients send."""
         ids, new, by_label = ask.here(), ask.newcomers(), self.how in BY_LABEL

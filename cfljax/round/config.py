@@ -89,13 +89,18 @@ class MethodConfig:
     round mixes updates by `averages` and `train_and_mix`, and nothing else in it looks at them. A reason is inherited, "" not."""
     trains_once = True
     """Whether a participant trains once a round, by the optimiser of the run, so that `train.keep_state` can keep its state."""
+    one_sum = False
+    """Whether each round makes one sum over all participants public and nothing else that tells who they were, and what a client
+    sends does not depend on when it was drawn before. Not inherited."""
+    needs_clients = True
+    """Whether more `clusters` than clients that train are refused."""
     vectors_kept = 0
     """How many vectors of a model's size a run holds for each client at once."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
 
     def __init_subclass__(cls) -> None:
-        for name, nothing in (("averaged", ()), ("served", "")):
+        for name, nothing in (("averaged", ()), ("served", ""), ("one_sum", False)):
             if name not in vars(cls):
                 setattr(cls, name, nothing)
         if "waits" not in vars(cls):
@@ -131,6 +136,9 @@ class MethodConfig:
 
     def check(self, where: str) -> None:
         """Raises SpecError if options contradict each other. `where` is the name of the options' table, for the message."""
+
+    def check_labels(self, where: str) -> None:
+        """Raise SpecError if a sample must have one label. It is called where samples have several. `where`: as for `check`."""
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Raises SpecError if options contradict the tables `train`, `data` or `model` of the run. `where`: as for `check`."""
