@@ -15,7 +15,6 @@ from cfljax.results.result import Results
 from cfljax.store import Store
 from cfljax.store.rows import by_contents, rows
 
-
 DISPLAYED = {
     "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "feddyn": "FedDyn", "local": "Local only", "oracle": "Oracle",
     "ccs_rfedavg": "CCS + RFedAvg", "joint": "Joint", "ifca": "IFCA", "ocfl": "OCFL", "fedgroup": "FedGroup", "fesem": "FeSEM",
