@@ -35,7 +35,7 @@ def words_of(name: str) -> Words:
     from cfljax.launch.halving import METRICS
     from cfljax.sinks import SINKS
 
-    known = {"data": SOURCES, "model": MODELS, "log": SINKS, "launcher": LAUNCHERS, "metric": METRICS}
+    known: dict[str, Iterable[str]] = {"data": SOURCES, "model": MODELS, "log": SINKS, "launcher": LAUNCHERS, "metric": METRICS}
     module = importlib.import_module(f"cfljax.commands.{name}")
     parsers, first = [module.parser()], []
     for action in parsers[0]._actions:
