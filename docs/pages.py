@@ -64,7 +64,7 @@ TOP = [
     (
         "method",
         "tables or names",
-        "a [method](methods.md) and its options; also `label`, its name in tables and figures (else FedAvg, IFCA, …), and a `train` table",
+        "a [method](methods.md) and its options; also `label`, its name in tables (else FedAvg, IFCA, …), and a `train` table",
     ),
     ("defaults", "table", "options for every method that has them, such as `clusters = 4`"),
     ("include", "tables", "further grids: each is laid over the spec, and its runs are added"),
