@@ -15,7 +15,7 @@ import numpy as np
 
 from cfljax import register_data
 from cfljax.data import arrays, leaf, npz
-from cfljax.data.tokens import vector
+from cfljax.data.tokens import token_vector
 from cfljax.errors import DataError
 from cfljax.extend import Source, option
 
@@ -61,7 +61,7 @@ def make(options: Options, rng: np.random.Generator, where: list[Path]) -> Sourc
     x = np.zeros((len(lists), options.tokens), np.int32)
     for row, found in zip(x, lists, strict=True):
         row[: len(found)] = [number.get(word, 0) for word in found]
-    named = arrays.parted(texts.test, x=x, y=texts.y, user=texts.user) | {"table": table}
+    named = arrays.split_parts(texts.test, x=x, y=texts.y, user=texts.user) | {"table": table}
     return arrays.source("sent140", str(place), named, 2)
 
 
@@ -71,7 +71,7 @@ def _table(lists: list[list[str]], options: Options) -> tuple[list[str], np.ndar
     ranked = sorted(counts, key=lambda word: (-counts[word], word))[: options.vocabulary]
     if options.glove is None:
         warnings.warn("sent140 without data.glove: words have random vectors, which costs accuracy", stacklevel=2)
-        vectors = {word: vector(word, options.width) for word in ranked}
+        vectors = {word: token_vector(word, options.width) for word in ranked}
     else:
         file = Path(options.glove).expanduser()
         vectors = glove(file, ranked, options.width)
@@ -100,8 +100,8 @@ def _place(where: list[Path]) -> Path:
 
 
 def _from_leaf(folder: Path) -> _Texts:
-    train, test = leaf.parts(folder)
-    y = np.concatenate([leaf.integers(part.y, folder / name) for name, part in (("train", train), ("test", test))])
+    train, test = leaf.read_parts(folder)
+    y = np.concatenate([leaf.to_integers(part.y, folder / name) for name, part in (("train", train), ("test", test))])
     if set(np.unique(y)) <= {0, 4}:  # the corpus marks positive tweets with 4, LEAF's preprocessing with 1
         y = y // 4
     text = [_text(x, folder) for x in (*train.x, *test.x)]

@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _list(_: argparse.Namespace) -> None:
     from cfljax.data import SOURCES, reads_files
     from cfljax.data.files import folders, local_names, prepared_names
-    from cfljax.data.prepare import COMMON
+    from cfljax.data.prepare import COMMON_SETS
 
     print("built in")
     for name in SOURCES:
@@ -126,7 +126,7 @@ def _list(_: argparse.Namespace) -> None:
     if not local:
         print("  none")
     print("tensorflow-datasets")
-    for name in sorted({*COMMON, *prepared}):
+    for name in sorted({*COMMON_SETS, *prepared}):
         have = f"prepared in {prepared[name]}" if name in prepared else f"python -m cfljax.data prepare {name}"
         if name in prepared or name not in local:
             print(f"  {name:<18} {have}")
@@ -182,17 +182,17 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 def _trace(arguments: argparse.Namespace) -> None:
-    from cfljax.data.device_traces import DAY, MADE, as_csv, made, of_phones
+    from cfljax.data.device_traces import DAY, GENERATED, format_csv, generate_trace, sample_phones
     from cfljax.store.atomic import storing, write_bytes
 
     if not 0 < arguments.day < float("inf"):
         raise SpecError(f"--day {arguments.day:g}: must be a number of seconds above 0")
-    if arguments.source in MADE:
-        lines = made(arguments.source, arguments.clients, arguments.days, arguments.seed)
+    if arguments.source in GENERATED:
+        lines = generate_trace(arguments.source, arguments.clients, arguments.days, arguments.seed)
     else:
-        lines = of_phones(Path(arguments.source), arguments.clients, arguments.seed)
+        lines = sample_phones(Path(arguments.source), arguments.clients, arguments.seed)
     with storing(file := Path(arguments.out)):
-        write_bytes(file, as_csv(lines, arguments.day / DAY).encode())
+        write_bytes(file, format_csv(lines, arguments.day / DAY).encode())
     use = f'train.clock = {{ trace = "{arguments.out}" }}'
     print(f"{arguments.out}: {len(lines)} lines of {arguments.clients} devices; use it with {use}")
 

@@ -164,4 +164,4 @@ def _untrained(federation: Federation) -> Array:
 def _sample(federation: Federation, number: int) -> Array:
     """i32[number]: the clients that stand for all at evaluations, the same ones each time; newcomers stand for nobody."""
     drawn = (keys.scores(keys.root(0), "eval_clients", federation.uid) >> 1).astype(jnp.int32)
-    return cohort.highest(jnp.where(federation.real & (federation.arrive < NEVER), drawn, -1), number)
+    return cohort.select_highest(jnp.where(federation.real & (federation.arrive < NEVER), drawn, -1), number)

@@ -15,7 +15,7 @@ from cfljax.engine.simulate import default_flags, inputs_of
 from cfljax.errors import DataError
 from cfljax.experiment.assemble import assemble_batch
 from cfljax.experiment.batching import Batch, batches
-from cfljax.federation.pack import nbytes
+from cfljax.federation.pack import count_bytes
 
 if TYPE_CHECKING:
     import jax
@@ -68,7 +68,7 @@ def bytes_of(batch: Batch, machine: Machine) -> tuple[float, int] | None:
     rounds, evaluate = (program.memory_analysis() for program in compiled)
     if rounds is None or evaluate is None:
         return None
-    shared = nbytes(parts.federation) // (shape.clients if parts.sharded else 1)
+    shared = count_bytes(parts.federation) // (shape.clients if parts.sharded else 1)
     made = max(each.temp_size_in_bytes + each.output_size_in_bytes - each.alias_size_in_bytes for each in (rounds, evaluate))
     of_runs = max(rounds.argument_size_in_bytes + made - shared, rounds.output_size_in_bytes)
     return of_runs / math.ceil(batch.width / shape.runs), shared

@@ -7,7 +7,7 @@ import dataclasses
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.federation.gather import client_rows
-from cfljax.kernels.choose import bounded, least_loss, private_choice, reseed_empty
+from cfljax.kernels.choose import clip_losses, least_loss, private_choice, reseed_empty
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
@@ -38,11 +38,6 @@ def reseeded(
     return reseed_empty(key, which, jnp.asarray(cohort.mask), clusters, uid, rule, number)
 
 
-def losses_of(solver: Solver, federation: Federation, cohort: Cohort, models: Array) -> Array:
-    """f32[K, S]: the mean loss of each model on each participant's training data."""
-    return solver.losses(federation, models, cohort.ids, cohort.mask)
-
-
 def by_loss(solver: Solver, federation: Federation, models: Array, labels: Array, allowed: Array | None = None) -> Array:
     """i32[C]: the labels, in which real clients without one have got the model with the smallest loss on their training data, among
     those allowed bool[K] (None: all)."""
@@ -58,7 +53,7 @@ def chosen(key: Array, losses: Array, federation: Federation, cohort: Cohort, hy
         return least_loss(among(allowed, losses))
     clip = hyper["privacy.choice.clip"]
     uid = jnp.asarray(federation.uid)[cohort.ids]
-    return private_choice(key, among(allowed, bounded(losses, clip)), uid, hyper["privacy.choice.epsilon"], clip)
+    return private_choice(key, among(allowed, clip_losses(losses, clip)), uid, hyper["privacy.choice.epsilon"], clip)
 
 
 def is_private(hyper: Hyper) -> bool:

@@ -80,11 +80,6 @@ def traffic(
     return Traffic(*(jnp.asarray(each, jnp.int32) * n for each in (vectors_down, vectors_up, floats_down, floats_up)))
 
 
-def with_exchange(sent: Traffic, clients: Array) -> Traffic:
-    """The traffic of a round, plus one vector down and one up for each of i32[] `clients`, participants that send once more."""
-    return sent._replace(vectors_down=sent.vectors_down + clients, vectors_up=sent.vectors_up + clients)
-
-
 def keep_own(cohort: Cohort, delta: Array, start: Array) -> Mixed:
     """The "aggregation" of personal models, in which nothing is shared: to each participant's model `start` f32[S, d] its update
     `delta` f32[S, d] is added, if it is finite."""

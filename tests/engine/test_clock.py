@@ -12,7 +12,7 @@ from cfljax import keys
 from cfljax.engine import wall
 from cfljax.errors import SpecError
 from cfljax.federation import cohort
-from cfljax.federation.devices import devices_of
+from cfljax.federation.devices import make_devices
 from cfljax.local.meter import metering
 from cfljax.round.common import traffic
 from cfljax.types import Traffic
@@ -29,13 +29,13 @@ SOME = ("ifca", "local")
 def federation(same=False):
     """Eight clients of unequal sizes, with devices."""
     unequal = toy.federation("quantity", clients=8)
-    return dataclasses.replace(unequal, devices=devices_of(8, 3, same, None))
+    return dataclasses.replace(unequal, devices=make_devices(8, 3, same, None))
 
 
 def with_trace(tmp_path, text):
     file = tmp_path / "trace.csv"
     file.write_text(text)
-    return dataclasses.replace(federation(), devices=devices_of(8, 3, False, str(file)))
+    return dataclasses.replace(federation(), devices=make_devices(8, 3, False, str(file)))
 
 
 def hyper(**more):
@@ -89,7 +89,7 @@ def test_three_clients_computed_by_hand():
     three = toy.federation("iid", clients=3)
     train = dataclasses.replace(three.train, count=jnp.array([20, 50, 100], jnp.int32))
     pace = jnp.log(jnp.array([1.0, 0.5, 2.0]))
-    three = dataclasses.replace(three, train=train, devices=dataclasses.replace(devices_of(3, 0, False, None), pace=pace))
+    three = dataclasses.replace(three, train=train, devices=dataclasses.replace(make_devices(3, 0, False, None), pace=pace))
     numbers = {"spread": 1.0, "step_ms": 100.0, "down_mbps": 8.0, "up_mbps": 2.0}
     out = clocked(on=three, numbers=numbers, work={"batch": 10}, settings={"clock": (100_000.0, 100_000.0)})
     np.testing.assert_allclose(out.history["clock_s"], [0, 1.5, 3.0, 4.5], rtol=1e-5)
@@ -163,7 +163,7 @@ def test_a_batch_of_runs_side_by_side_has_a_clock_each():
 @pytest.mark.parametrize("name", every(often=("ifca",)))
 def test_the_clock_changes_no_bit_of_any_method(name):
     plain = play.on_nine(name)[0]
-    nine = dataclasses.replace(play.nine_clients(), devices=devices_of(9, 0, False, None))
+    nine = dataclasses.replace(play.nine_clients(), devices=make_devices(9, 0, False, None))
     model = play.options(name).get("model")
     timed = play.on_nine(name, [hyper()], federation=nine, settings={"clock": vector(model)})[0]
     assert not the_same_but_for_the_clock(plain, timed)
@@ -216,7 +216,7 @@ def test_a_late_deadline_changes_nothing():
 
 @pytest.mark.parametrize("name", [rarely("ifca"), "ocfl", rarely("fl_hc"), rarely("fedgroup")])
 def test_all_kinds_of_draws_know_the_deadline(name):
-    nine = dataclasses.replace(play.nine_clients(), devices=devices_of(9, 0, False, None))
+    nine = dataclasses.replace(play.nine_clients(), devices=make_devices(9, 0, False, None))
     (out,) = play.on_nine(name, [hyper(deadline_s=0.01)], federation=nine, settings={"clock": vector()})
     assert out.history["late"][-1] > 0 and np.isnan(out.history["train_loss"]).all()
 
