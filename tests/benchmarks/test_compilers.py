@@ -52,7 +52,7 @@ def compiled(target, method):
     from cfljax.devices.machine import this_machine
     from cfljax.devices.mesh import Shape
     from cfljax.engine import compiling, simulate
-    from cfljax.engine.groups import Group, part, width
+    from cfljax.engine.groups import Group, group_width, slice_runs
     from cfljax.experiment import assemble, batching
 
     _, platform, memory = TARGETS[target]
@@ -70,10 +70,10 @@ def compiled(target, method):
     with jax.enable_x64(False), jax.threefry_partitionable(True):
         parts = assemble.assemble(batch.first, batch.width, machine)
         parts = parts._replace(federation=jax.tree.map(np.asarray, parts.federation))
-        group = simulate.group_of(parts, batch.seeds, batch.hypers)
+        group = simulate.make_group(parts, batch.seeds, batch.hypers)
         made = []
         compiling.compile_later = lambda f, forms, *_, **__: made.append((f, forms)) or Future()
-        group = Group(*part(tuple(group), 0, width(parts, group.keys.shape[0])))
+        group = Group(*slice_runs(tuple(group), 0, group_width(parts, group.keys.shape[0])))
         with contextlib.suppress(InterruptedError):
             compiling.compile_programs(parts, group, parts.federation)
         for f, forms in made[:2]:
