@@ -87,10 +87,8 @@ class Clustered(MethodConfig):
         regroups = cls.regroup is not Clustered.regroup or cls.makes_models
         adapts = cls.adapt is not Clustered.adapt
         draws = cls.clients_per_cluster is not None
-        cls.served = "models" if adapts or draws else ""
-        cls.averaged = (
-            () if regroups or adapts or draws else ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
-        )
+        cls.served = "models" if adapts else ""
+        cls.averaged = () if regroups or adapts else ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
         cls.chooses_by_loss = cls.chooses and not cls.scores_on_server
         cls.trains_twice = cls.pull is not Clustered.pull
         cls.trains_once = not (cls.own_steps or cls.buffers or cls.head_epochs or cls.trains_twice)

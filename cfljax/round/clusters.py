@@ -133,7 +133,8 @@ class ClusteredMethod:
             cohort = cohorts.draw_inside(key, federation, state.labels, clusters, config.clients_per_cluster, cohort.round, hyper)
         train = functools.partial(self._trained, key, state, federation, hyper=hyper, arrived=arrived)
         if config.warmup_rounds == 0 or cohort.ids.shape[0] == federation.clients:
-            return train(cohort)
+            state, info = train(cohort)
+            return state, info if config.clients_per_cluster is None else info._replace(cohort=cohort)
         everyone, t = jnp.arange(federation.clients, dtype=jnp.int32), cohort.round
         full = cohorts.gather(key, federation, everyone, cohorts.present(federation, t), t, hyper)
 

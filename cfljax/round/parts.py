@@ -68,6 +68,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
     def round(key: Array, state: Shared, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Shared, Info]:
         inner, info = method.round(key, state.inner, _seen(federation, state), cohort, hyper)
         assert info.finite is not None
+        cohort = cohort if info.cohort is None else info.cohort
         came = arriving(federation, cohort, method.models(inner)[1][cohort.ids])
         arrived = came.mask & info.finite
         mass = _mass(method, inner, federation, came, arrived, weights)
@@ -76,7 +77,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
         if state.own is not None and info.home is not None:
             there = jnp.where(arrived & usable(info.home), cohort.ids, federation.clients)
             state = state._replace(own=state.own.at[there].add(info.home, mode="drop"))
-        return guessed(state, federation, hyper), info._replace(home=None, finite=None)
+        return guessed(state, federation, hyper), info._replace(home=None, finite=None, cohort=None)
 
     def settle(before: Shared, after: Shared, federation: Federation, hyper: Hyper) -> Shared:
         if method.settle is not None:
