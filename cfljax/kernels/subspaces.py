@@ -21,7 +21,7 @@ class Subspaces(NamedTuple):
 
 
 def joined(first: Subspaces, more: Subspaces) -> Subspaces:
-    """What the clients of both send."""
+    """Return what the clients of both send."""
     return Subspaces(*(np.concatenate(pair) for pair in zip(first, more, strict=True)))
 
 
@@ -100,6 +100,6 @@ def _closest_vectors(sent: Subspaces) -> np.ndarray:
 
 
 def _degrees(cosines: np.ndarray) -> np.ndarray:
-    """The angles; arccos would make 1e-6 degrees of the last bit of a cosine of 1."""
+    """Return the angles; arccos would make 1e-6 degrees of the last bit of a cosine of 1."""
     cosines = np.clip(cosines, 0.0, 1.0)
     return np.degrees(np.arccos(np.where(cosines > 1 - SAME, 1.0, cosines)))

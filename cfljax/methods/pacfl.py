@@ -134,7 +134,7 @@ def client_samples(federation: Federation, ids: np.ndarray) -> Iterator[tuple[np
 
 
 def _these(federation: Federation, rows: np.ndarray) -> tuple[Federation, np.ndarray]:
-    """The federation and pool rows i32[B]; where the pool is on the host, the federation with these rows for a pool."""
+    """Return the federation and pool rows i32[B]; where the pool is on the host, the federation with these rows for a pool."""
     pool = federation.pool
     if not isinstance(pool.x, np.ndarray):
         return federation, rows
@@ -142,7 +142,7 @@ def _these(federation: Federation, rows: np.ndarray) -> tuple[Federation, np.nda
 
 
 def _power(n: int) -> int:
-    """The power of two from n on: few shapes, few programs."""
+    """Return the power of two from n on: few shapes, few programs."""
     return 1 << max(n - 1, 0).bit_length()
 
 
