@@ -62,7 +62,7 @@ def run(
     return one_run(table, progress=progress)
 
 
-def one_run(table: Table, sets: Iterable[str] = (), progress: bool = False) -> Result:
+def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = False) -> Result:
     """The result of a spec that describes a single run."""
     from cfljax.config import read_spec
     from cfljax.devices.cores import use_cores

@@ -81,7 +81,7 @@ TARGETS = [
     (of_file(lambda f: npz.read("fuzz", f)), DataError),
     (of_file(idx.read_idx), DataError),
     (of_file(lambda folder: leaf.read("fuzz", folder, Form()), JSON_FILE, FOLDER / "leaf"), DataError),
-    (lambda data: cifar._records(data, cifar.FORMS[0], "fuzz"), DataError),
+    (lambda data: cifar._records(data, cifar.ARCHIVES[0], "fuzz"), DataError),
 ]
 
 

@@ -1,5 +1,5 @@
 """Partitions of one paper each, as a plug-in: groups that lack classes (joint gradient and loss clustering), imbalanced classes
-(CCS), and FedGroup's FEMNIST."""
+(CCS), and FedGroup's FEMNIST and clients of k classes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from cfljax import register_partition
 from cfljax.extend import Parts, Source, option
 from cfljax.federation import common
-from cfljax.federation.common import Common, Rng, Sized, label_of, wrong
-from cfljax.federation.fedprox import train_and_test
+from cfljax.federation.common import Common, Rng, Sized, bad_option, label_of
+from cfljax.federation.fedprox import split_train_test
 
 LACKED = ((7, 9), (5, 8), (0, 1), (2, 3))
 """The classes that each of the four groups lacks in the experiments with ten classes."""
@@ -63,9 +63,13 @@ def _by_group(rows: np.ndarray, holds: np.ndarray, of: np.ndarray, source: Sourc
     have = np.bincount(common.label_of(source, rows), minlength=source.classes)
     counts = np.zeros(holds.shape, np.int64)
     for m in np.flatnonzero(holds.any(0)):
-        counts[holds[:, m], m] = common.evenly(have[m], holds[:, m].sum())
+        counts[holds[:, m], m] = common.even_sizes(have[m], holds[:, m].sum())
     of_group = common.deal(counts, rng.permutation(rows), source, rng)
-    return [piece for g, held in enumerate(of_group) for piece in common.cut(held, common.evenly(len(held), int(np.sum(of == g))))]
+    return [
+        piece
+        for g, held in enumerate(of_group)
+        for piece in common.split_at(held, common.even_sizes(len(held), int(np.sum(of == g))))
+    ]
 
 
 def merged(source: Source) -> Source:
@@ -105,9 +109,9 @@ def imbalance(options: Imbalance, source: Source, rng: Rng) -> Parts:
     else:
         fits = max(1, int(clients * np.min(have / np.maximum(needed, 1))))
         why = f"class {int(np.argmax(needed - have))} of {source.name} has too few samples in each of 200 draws; about {fits} fit"
-        raise common.wrong("clients", clients, why)
+        raise common.bad_option("clients", clients, why)
     train = common.deal(counts, rng.permutation(len(source.y_train)), source, rng)
-    return Parts(train, common.own_or_global(options, train, source, rng), majority.astype(np.int32))
+    return Parts(train, common.choose_test_part(options, train, source, rng), majority.astype(np.int32))
 
 
 def _device_counts(options: Imbalance, number: int, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
@@ -132,13 +136,14 @@ class Femnist(Common):
     clients: int = option(200, "number of clients", low=1)
     leak: bool = option(False, "true: the published recipe, in which test images of a client are training images of others")
     per_letter: int = option(4000, "images of a letter that are used, at most", low=10)
+    letter: float = option(1.0, "shrinks the images inside their frame; NIST's letters take about 0.4 of it", low=0.1, high=1.0)
 
 
 def _letters(source: Source) -> int:
     """The label of the letter a: 26 labels are letters of either case, 62 are EMNIST's 0–9, A–Z, a–z."""
     if source.classes not in (26, 62):
         why = f"{source.name} has {source.classes} classes; needs EMNIST by class (62) or its letters (26)"
-        raise wrong("partition", "femnist_fedgroup", why)
+        raise bad_option("partition", "femnist_fedgroup", why)
     return 36 if source.classes == 62 else 0
 
 
@@ -155,15 +160,17 @@ def femnist_fedgroup(options: Femnist, source: Source, rng: Rng) -> Parts:
     of_letter = [rng.permutation(np.flatnonzero(labels == first + c))[: options.per_letter] for c in range(10)]
     fewest = min(len(rows) for rows in of_letter)
     if fewest < 20:
-        raise wrong("partition", "femnist_fedgroup", f"a letter of {source.name} has {fewest} images; needs 20 of each, a to j")
+        raise bad_option(
+            "partition", "femnist_fedgroup", f"a letter of {source.name} has {fewest} images; needs 20 of each, a to j"
+        )
     sizes = np.maximum(((rng.lognormal(4.0, 1.0, options.clients) + 5) / 3).astype(np.int64), 2)
     if options.leak:
         held = _leaking(sizes, of_letter)
-        train, test = train_and_test(held, "own", rng)
+        train, test = split_train_test(held, "own", rng)
     else:
         train, test = _separate(sizes, of_letter, rng)
     kept = np.unique(np.concatenate([*train, *test]))
-    small = _white_letters(source, kept, labels[kept] - first)
+    small = _white_letters(source, kept, labels[kept] - first, options.letter)
     train, test = [np.searchsorted(kept, rows) for rows in train], [np.searchsorted(kept, rows) for rows in test]
     group = (np.arange(options.clients) % 10).astype(np.int32)
     return Parts(train, test if options.test == "own" else np.unique(np.concatenate(test)), group, source=small)
@@ -206,9 +213,64 @@ def _separate(sizes: np.ndarray, of_letter: list[np.ndarray], rng: Rng) -> tuple
     return held
 
 
-def _white_letters(source: Source, rows: np.ndarray, labels: np.ndarray) -> Source:
+def _white_letters(source: Source, rows: np.ndarray, labels: np.ndarray, letter: float) -> Source:
     """A source of these images alone, black on white, with 26 classes; all are training rows of it."""
     edge = len(source.y_train)
     x = np.concatenate([source.x_train[rows[rows < edge]], source.x_test[rows[rows >= edge] - edge]])
-    x = np.subtract(255 if x.dtype == np.uint8 else 1, x, dtype=x.dtype)
+    x = np.subtract(255 if x.dtype == np.uint8 else 1, shrunk(x, letter), dtype=x.dtype)
     return Source(f"{source.name}, letters a to j", x, labels.astype(np.int32), x[:0], labels[:0].astype(np.int32), 26)
+
+
+def shrunk(x: np.ndarray, share: float) -> np.ndarray:
+    """Images [n, height, width, …] of black paper, shrunk to that share of their height and width, in the middle of a frame of the
+    old size. A pixel is the mean of the area that it now covers."""
+    for axis in (1, 2):
+        old = x.shape[axis]
+        new = max(1, round(share * old))
+        if new == old:
+            continue
+        ends = np.linspace(0, old, new + 1)
+        covers = np.clip(np.minimum(ends[1:, None], np.arange(1, old + 1)) - np.maximum(ends[:-1, None], np.arange(old)), 0, None)
+        frame = np.zeros((old, old), np.float32)
+        frame[(old - new) // 2 :][:new] = covers * (new / old)
+        moved = np.moveaxis(np.tensordot(x.astype(np.float32), frame, (axis, 1)), -1, axis)
+        x = np.rint(moved).astype(x.dtype) if np.issubdtype(x.dtype, np.integer) else moved.astype(x.dtype)
+    return x
+
+
+@dataclasses.dataclass(frozen=True)
+class Shares(Common):
+    """Options of `shares`."""
+
+    clients: int = option(1000, "number of clients", low=10)
+    classes_per_client: int = option(2, "k: classes of a client", low=1)
+    minimum: int = option(10, "samples that each client has at least, of all its classes together", low=1)
+    sigma: float = option(2.0, "standard deviation of the logarithm of the shares", low=0.0)
+
+
+@register_partition("shares", Shares)
+def shares(options: Shares, source: Source, rng: Rng) -> Parts:
+    """FedProx's recipe for k classes in place of two: client u has classes u to u + k − 1, and a log-normal share of each.
+
+    So its size is a sum of k shares, and sizes become more even as k grows. True group: its classes.
+    """
+    k, number = options.classes_per_client, source.classes
+    common.check_most("classes_per_client", k, number, f"{source.name} has {number} classes")
+    labels = label_of(source, np.arange(len(source.y_train) + len(source.y_test)))
+    of_class = [rng.permutation(np.flatnonzero(labels == c)) for c in range(number)]
+    have = np.array([len(rows) for rows in of_class])
+    user = np.arange(options.clients)
+    of = (user[:, None] + np.arange(k)) % number
+    least = max(1, options.minimum // k)
+    spare = have - least * np.bincount(of.ravel(), minlength=number)
+    if np.any(spare < 0):
+        fits = int(have.min()) // (least * k) * number
+        raise bad_option("clients", options.clients, f"each has {least} samples of each of {k} classes at least; about {fits} fit")
+    share = rng.lognormal(0.0, options.sigma, (number, -(-options.clients // number), k))
+    share *= spare[:, None, None] / share.sum((1, 2), keepdims=True)
+    counts = np.zeros((options.clients, number), np.int64)
+    np.put_along_axis(counts, of, least + share[of, (user // number)[:, None], np.arange(k)].astype(np.int64), axis=1)
+    ends = np.cumsum(counts, axis=0)
+    held = [np.concatenate([of_class[c][ends[u, c] - counts[u, c] : ends[u, c]] for c in of[u]]) for u in user]
+    train, test = split_train_test(held, options.test, rng)
+    return Parts(train, test, (user % number).astype(np.int32))

@@ -15,7 +15,7 @@ import numpy as np
 
 from cfljax import register_data
 from cfljax.data import arrays, leaf, npz
-from cfljax.data.tokens import vector
+from cfljax.data.tokens import token_vector
 from cfljax.errors import DataError
 from cfljax.extend import Source, option
 
@@ -33,7 +33,7 @@ class Options:
     width: int = option(300, "numbers per word vector", low=1, high=4096)
     tokens: int = option(25, "tokens per tweet; shorter tweets are padded at the end", low=1, high=1000)
     lowercase: bool = option(True, "lower-case words first, as GloVe 6B's are (LEAF's own reader does not)")
-    vocabulary: int | None = option(None, "keep only this many of the commonest words", low=1)
+    vocabulary: int | None = option(None, "keep only this many words, the commonest of training tweets", low=1)
     slices: int = option(772, "clients, if the file has no accounts: this many slices of time", low=1)
 
 
@@ -56,22 +56,23 @@ def make(options: Options, rng: np.random.Generator, where: list[Path]) -> Sourc
     place = _place(where)
     texts = _from_leaf(place) if place.is_dir() else _from_npz(place, options.slices, rng)
     lists = [words_of(t, options.lowercase)[: options.tokens] for t in texts.text]
-    vocabulary, table = _table(lists, options)
+    vocabulary, table = _table(lists, texts.test, options)
     number = {word: i for i, word in enumerate(vocabulary, 1)}
     x = np.zeros((len(lists), options.tokens), np.int32)
     for row, found in zip(x, lists, strict=True):
         row[: len(found)] = [number.get(word, 0) for word in found]
-    named = arrays.parted(texts.test, x=x, y=texts.y, user=texts.user) | {"table": table}
+    named = arrays.split_parts(texts.test, x=x, y=texts.y, user=texts.user) | {"table": table}
     return arrays.source("sent140", str(place), named, 2)
 
 
-def _table(lists: list[list[str]], options: Options) -> tuple[list[str], np.ndarray]:
-    """(The words that have a vector, the commonest first; their vectors f32[1 + words, width], of which row 0 is zero.)"""
-    counts = Counter(word for found in lists for word in found)
-    ranked = sorted(counts, key=lambda word: (-counts[word], word))[: options.vocabulary]
+def _table(lists: list[list[str]], test: np.ndarray, options: Options) -> tuple[list[str], np.ndarray]:
+    """Return the words that have a vector, the commonest in training tweets first, and their vectors f32[1 + words, width], of
+    which row 0 is zero."""
+    counts = Counter(word for found, held_out in zip(lists, test, strict=True) if not held_out for word in found)
+    ranked = sorted({word for found in lists for word in found}, key=lambda word: (-counts[word], word))[: options.vocabulary]
     if options.glove is None:
         warnings.warn("sent140 without data.glove: words have random vectors, which costs accuracy", stacklevel=2)
-        vectors = {word: vector(word, options.width) for word in ranked}
+        vectors = {word: token_vector(word, options.width) for word in ranked}
     else:
         file = Path(options.glove).expanduser()
         vectors = glove(file, ranked, options.width)
@@ -100,8 +101,8 @@ def _place(where: list[Path]) -> Path:
 
 
 def _from_leaf(folder: Path) -> _Texts:
-    train, test = leaf.parts(folder)
-    y = np.concatenate([leaf.integers(part.y, folder / name) for name, part in (("train", train), ("test", test))])
+    train, test = leaf.read_parts(folder)
+    y = np.concatenate([leaf.to_integers(part.y, folder / name) for name, part in (("train", train), ("test", test))])
     if set(np.unique(y)) <= {0, 4}:  # the corpus marks positive tweets with 4, LEAF's preprocessing with 1
         y = y // 4
     text = [_text(x, folder) for x in (*train.x, *test.x)]

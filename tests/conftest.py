@@ -46,11 +46,11 @@ from xdist.scheduler import LoadScopeScheduling  # noqa: E402
 
 from cfljax.commands.process import COLLECT_RARELY  # noqa: E402
 from cfljax.devices import compiled  # noqa: E402
-from cfljax.files import MOST_BYTES, drop_oldest  # noqa: E402
+from cfljax.files import MAX_CACHE_BYTES, drop_oldest  # noqa: E402
 from tests.packaging.own import forgotten  # noqa: E402
 
 if programs is not None:
-    drop_oldest(programs, MOST_BYTES)
+    drop_oldest(programs, MAX_CACHE_BYTES)
 gc.set_threshold(*COLLECT_RARELY)
 
 

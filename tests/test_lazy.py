@@ -14,7 +14,7 @@ import pytest
 
 from cfljax import lazy
 from cfljax.devices.machine import TYPICAL, speed_file
-from cfljax.federation.pack import nbytes
+from cfljax.federation.pack import count_bytes
 from cfljax.types import Devices, Federation, Pool, Split
 
 PACKAGE = Path(lazy.__file__).parent
@@ -125,7 +125,9 @@ def test_what_is_a_tree_for_jax_keeps_its_static_fields():
     assert len({jax.tree.structure(Split(*leaves, each)) for each in (4, 5)}) == 2
     pool = Pool(np.zeros((4, 2)), np.zeros(4), np.zeros(()), np.ones(()))
     whole = Federation(pool, again, again, *(np.zeros(1) for _ in range(3)), devices=Devices(np.zeros(1)), classes=2)
-    assert len(jax.tree.leaves(whole)) == 4 + 2 * 3 + 3 + 1 and nbytes(whole) == sum(leaf.nbytes for leaf in jax.tree.leaves(whole))
+    assert len(jax.tree.leaves(whole)) == 4 + 2 * 3 + 3 + 1 and count_bytes(whole) == sum(
+        leaf.nbytes for leaf in jax.tree.leaves(whole)
+    )
 
 
 def test_a_form_is_given_once_at_the_first_call():

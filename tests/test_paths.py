@@ -9,7 +9,7 @@ import pytest
 
 from cfljax.data.files import folders, prepared_folders
 from cfljax.devices.machine import speed_file
-from cfljax.files import cache_folder, drop_oldest, locked_in_cache, written_whole
+from cfljax.files import cache_folder, drop_oldest, lock_in_cache, write_whole
 
 PLACES = [("~/mine", "home/mine"), ("/somewhere", "/somewhere"), ("", "xdg/cfljax"), (None, "xdg/cfljax")]
 
@@ -27,10 +27,10 @@ def test_the_cache_is_one_folder_for_everything(named, place, tmp_path, monkeypa
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     file = tmp_path / "kept"
-    with written_whole(file) as part:
+    with write_whole(file) as part:
         part.write_text("first")
         assert part.parent == tmp_path and not file.exists()
-    with pytest.raises(RuntimeError), written_whole(file) as part:
+    with pytest.raises(RuntimeError), write_whole(file) as part:
         part.write_text("second, and")
         raise RuntimeError
     assert file.read_text() == "first" and list(Path(tmp_path).iterdir()) == [file]
@@ -112,5 +112,5 @@ def test_a_disk_on_which_nothing_can_be_locked_keeps_programs_all_the_same(tmp_p
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     monkeypatch.setattr("cfljax.files.programs_folder", lambda: tmp_path)
-    with locked_in_cache("abcdef"):
+    with lock_in_cache("abcdef"):
         assert (tmp_path / "locks" / "ab").exists()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 from typing import NoReturn
 
 COMMANDS = {
+    "init": "write a first spec, for your data or for handwritten digits",
     "sweep": "run a sweep: methods × data × seeds × numbers",
     "tune": "the best setting of each method, by successive halving",
     "run": "one run",
@@ -29,6 +32,11 @@ def command_parser(prog: str, about: str, examples: str, kind: type[Parser] = Pa
     """A parser for the command `prog`, with the examples at the end of its help."""
     form = argparse.RawDescriptionHelpFormatter
     return kind(prog=prog, description=about, epilog=f"examples:\n{examples}", formatter_class=form)
+
+
+def link(path: Path) -> str:
+    """The path of a file, in a terminal as a link to it."""
+    return f"\033]8;;{path.resolve().as_uri()}\033\\{path}\033]8;;\033\\" if sys.stdout.isatty() else str(path)
 
 
 def positive(text: str) -> int:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from cfljax.commands import command_parser, positive
 from cfljax.errors import SpecError
+from cfljax.registry.options import Value, show
+from cfljax.types import Source
 
 ABOUT = (
     "List data sets, download one, import your own data, describe how a partition divides a data set, or make a trace of devices."
@@ -46,7 +48,7 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
     prepare = action("prepare", "download a data set")
     prepare.add_argument("name", help="mnist, cifar10, … or any image classification set of tensorflow-datasets")
     prepare.add_argument("--dir", help="where to keep it (then set data.path to it)")
-    _add_import_flags(action("import", "import your own data"))
+    add_import_flags(action("import", "import your own data"))
     describe = action("describe", "how a partition divides a data set")
     describe.add_argument("name")
     describe.add_argument("--set", action="append", default=[], metavar="data.KEY=VALUE", help="as in a sweep")
@@ -67,9 +69,11 @@ def _add_trace_flags(parser: argparse.ArgumentParser) -> None:
     add("--out", required=True, metavar="FILE.csv", help="where to write it")
 
 
-def _add_import_flags(parser: argparse.ArgumentParser) -> None:
+def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
+    """Add the flags of an import to a parser."""
     add = parser.add_argument
-    add("source", help="images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, or a saved Hugging Face data set")
+    kinds_of_data = "images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, or a saved Hugging Face data set"
+    add("source", nargs=nargs, help=kinds_of_data)
     add("--name", help="what specs call it (default: the name of the file or folder)")
     kinds = ("images", "sounds", "csv", "parquet", "datasets", "numpy", "leaf")
     add("--kind", choices=kinds, help="where the source leaves it open")
@@ -110,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _list(_: argparse.Namespace) -> None:
     from cfljax.data import SOURCES, reads_files
     from cfljax.data.files import folders, local_names, prepared_names
-    from cfljax.data.prepare import COMMON
+    from cfljax.data.prepare import COMMON_SETS
 
     print("built in")
     for name in SOURCES:
@@ -122,7 +126,7 @@ def _list(_: argparse.Namespace) -> None:
     if not local:
         print("  none")
     print("tensorflow-datasets")
-    for name in sorted({*COMMON, *prepared}):
+    for name in sorted({*COMMON_SETS, *prepared}):
         have = f"prepared in {prepared[name]}" if name in prepared else f"python -m cfljax.data prepare {name}"
         if name in prepared or name not in local:
             print(f"  {name:<18} {have}")
@@ -136,6 +140,12 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
 
 def _import(arguments: argparse.Namespace) -> None:
+    table = imported(arguments)
+    print(f"use it with: data = {show(table)}")
+
+
+def imported(arguments: argparse.Namespace) -> dict[str, Value]:
+    """Import the files, print what they hold, and return the table of a spec that uses them."""
     from cfljax.data.importing import import_data
     from cfljax.data.mapped import read
     from cfljax.data.parts import Wanted
@@ -147,12 +157,15 @@ def _import(arguments: argparse.Namespace) -> None:
     owners = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} {what}"
     print(f"{place.name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
           f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} classes{owners}, in {place}")  # fmt: skip
-    by_owner = ', partition = "domains"' if wanted.by_domain else ', partition = "user"'
-    drawn = f', partition = "dirichlet", clients = {min(20, len(source.y_train))}'
-    table = f'name = "{place.name}"' + (by_owner if owners else drawn)
-    if source.x_train.ndim == 2 and source.x_train.dtype == "float32":  # columns of a table, each in its own unit
-        table += ', normalise = "pixel"'
-    print(f"use it with: data = {{ {table}{f', path = {chr(34)}{place}{chr(34)}' if arguments.dir else ''} }}")
+    return table_of(source, wanted.by_domain) | ({"path": str(place)} if arguments.dir else {})
+
+
+def table_of(source: Source, by_domain: bool = False) -> dict[str, Value]:
+    """The table of a spec that uses the data: their owners are the clients, else clients with label skew are drawn."""
+    drawn = {"partition": "dirichlet" if source.y_train.ndim == 1 else "iid", "clients": max(2, min(20, len(source.y_train) // 10))}
+    table = {"name": source.name} | (drawn if source.user_train is None else {"partition": "domains" if by_domain else "user"})
+    in_columns = source.x_train.ndim == 2 and source.x_train.dtype == "float32"  # columns of a table, each in its own unit
+    return table | ({"normalise": "pixel"} if in_columns else {})
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -169,17 +182,17 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 def _trace(arguments: argparse.Namespace) -> None:
-    from cfljax.data.device_traces import DAY, MADE, as_csv, made, of_phones
+    from cfljax.data.device_traces import DAY, GENERATED, format_csv, generate_trace, sample_phones
     from cfljax.store.atomic import storing, write_bytes
 
     if not 0 < arguments.day < float("inf"):
         raise SpecError(f"--day {arguments.day:g}: must be a number of seconds above 0")
-    if arguments.source in MADE:
-        lines = made(arguments.source, arguments.clients, arguments.days, arguments.seed)
+    if arguments.source in GENERATED:
+        lines = generate_trace(arguments.source, arguments.clients, arguments.days, arguments.seed)
     else:
-        lines = of_phones(Path(arguments.source), arguments.clients, arguments.seed)
+        lines = sample_phones(Path(arguments.source), arguments.clients, arguments.seed)
     with storing(file := Path(arguments.out)):
-        write_bytes(file, as_csv(lines, arguments.day / DAY).encode())
+        write_bytes(file, format_csv(lines, arguments.day / DAY).encode())
     use = f'train.clock = {{ trace = "{arguments.out}" }}'
     print(f"{arguments.out}: {len(lines)} lines of {arguments.clients} devices; use it with {use}")
 

@@ -12,7 +12,7 @@ from cfljax.data import SOURCES, load
 from cfljax.errors import SpecError, StoreError
 from cfljax.federation import PARTITIONS
 from cfljax.federation.common import class_counts
-from cfljax.files import written_whole
+from cfljax.files import write_whole
 from cfljax.types import Parts, Source
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
     axes.locator_params(integer=True)
     axes.set(xlim=(-1, clients), ylim=(-1, classes), xlabel="client, ordered by true group", ylabel="class", title=title)
     try:
-        with written_whole(file) as part:
+        with write_whole(file) as part:
             figure.savefig(part, format="png", dpi=120, metadata={"Software": None})
     except OSError as e:
         raise StoreError(f"--png {file}: cannot be written ({e.strerror or e})") from e

@@ -46,6 +46,16 @@ def dry_run(spec: Spec) -> None:
             batching.check_memory(batch, size(batch), this_machine().memory)
 
 
+def time_of(spec: Spec) -> str:
+    """The time that the spec would take on this machine, in words."""
+    from cfljax.experiment import assemble, batching, times
+    from cfljax.experiment.model_size import size_of_run
+
+    batches = batching.batches(spec.runs(), 1)
+    sizes = [size_of_run(batch.first, assemble.host_federation(batch.first)) for batch in batches]
+    return times.in_words(times.estimate(batches, sizes))
+
+
 def explain(spec: Spec, workers: int | None) -> int:
     """Print how each program's clients would be trained on this machine, what each way would cost, and the form of the rounds."""
     from cfljax.devices.cores import use_cores

@@ -81,17 +81,17 @@ def last_rows(history: Mapping[str, np.ndarray], rows: int = 10) -> str:
 def _placed(flag: str, method: str) -> str:
     """The flag as a sweep takes it, which may have several methods: `method.mu=1` and `mu=1` become `method.fedprox.mu=1`."""
     from cfljax.config import Train
-    from cfljax.config.layers import SETTABLE
-    from cfljax.config.values import fields_of
+    from cfljax.config.layers import SETTABLE_KEYS
+    from cfljax.config.values import list_fields
     from cfljax.methods import METHODS
 
     key, equals, value = flag.partition("=")
     parts = key.strip().split(".")
-    if len(parts) == 1 and parts[0] not in SETTABLE:
-        own = fields_of(METHODS.entry(method, "method").options)
-        if parts[0] in own and parts[0] in fields_of(Train):
+    if len(parts) == 1 and parts[0] not in SETTABLE_KEYS:
+        own = list_fields(METHODS.entry(method, "method").options)
+        if parts[0] in own and parts[0] in list_fields(Train):
             raise SpecError(f"--{parts[0]}: is an option of train and of {method}; write train.{parts[0]} or method.{parts[0]}")
-        parts.insert(0, "train" if ALIASES.get(parts[0], parts[0]) in fields_of(Train) else "method")
+        parts.insert(0, "train" if ALIASES.get(parts[0], parts[0]) in list_fields(Train) else "method")
     if parts[0] == "method" and len(parts) > 1 and parts[1] not in (method, "train"):
         parts.insert(1, method)
     return ".".join(parts) + equals + value

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cfljax.data.files import folders
-from cfljax.data.mapped import names_in, tokens_of
-from cfljax.data.tokens import text_of
+from cfljax.data.mapped import read_names, read_tokens
+from cfljax.data.tokens import decode_tokens
 from cfljax.errors import StoreError
-from cfljax.files import written_whole
+from cfljax.files import write_whole
 from cfljax.types import Parts, Source
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def names_of(name: str, path: str | None) -> Names:
     """The names of classes and tokens, if the data set was imported."""
     for folder in folders(path):
         for place in (folder / name, folder):
-            if place.is_dir() and (classes := names_in(place)) is not None:
-                return Names(classes, tokens_of(place), names_in(place, "owners"))
+            if place.is_dir() and (classes := read_names(place)) is not None:
+                return Names(classes, read_tokens(place), read_names(place, "owners"))
     return Names(None, None, None)
 
 
@@ -109,7 +109,7 @@ def draw_samples(file: Path, title: str, source: Source, parts: Parts, names: Na
         axes[0].set_ylabel(_domain(source, parts, client, rows, names) or name, fontsize=8)
     figure.suptitle(title, fontsize=9)
     try:
-        with written_whole(file) as part:
+        with write_whole(file) as part:
             figure.savefig(part, format="png", dpi=120, metadata={"Software": None})
     except OSError as e:
         raise StoreError(f"--draw {file}: cannot be written ({e.strerror or e})") from e
@@ -137,7 +137,7 @@ def _label(y: np.ndarray, names: Names) -> str:
 def _draw(place: Axes, x: np.ndarray, tokens: Table | None, texts: bool) -> None:
     if texts:
         numbers = x.astype(int).tolist()
-        said = " ".join(map(str, numbers)) if tokens is None else text_of(tokens, numbers)
+        said = " ".join(map(str, numbers)) if tokens is None else decode_tokens(tokens, numbers)
         lines = textwrap.wrap(said[:_CHARACTERS].replace("$", r"\$"), 26)
         place.text(0, 1, "\n".join(lines), fontsize=6, va="top", family="monospace", transform=place.transAxes)
         return

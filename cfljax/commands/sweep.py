@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import accuracy, command_parser, preview
+from cfljax.commands import accuracy, command_parser, link, preview
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -43,7 +45,8 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
         metavar="ACCURACY",
         help="report the rounds and bytes to this accuracy (a fraction)",
     )
-    flags.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html at the end")
+    flags.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html")
+    flags.add_argument("--open", action="store_true", help="open the page, which is written anew as runs end")
     flags.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
     flags.add_argument("--shard", metavar="I/N", help="only this part of the runs, 0/4 to 3/4: job arrays with a shared folder")
     flags.add_argument("--quiet", action="store_true", help="no progress")
@@ -87,7 +90,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.launch.plan_file import mesh_of
     from cfljax.launch.sweep import Options, carry_out, follow, joined
     from cfljax.report.tables import comparison
-    from cfljax.report.write import report
+    from cfljax.report.write import LivePage, report
     from cfljax.results.result import Results
     from cfljax.sinks.feed import following
     from cfljax.store import Store
@@ -102,6 +105,9 @@ def run(flags: argparse.Namespace) -> int:
         store = Store(folder)
         mesh_of(store, store.read_plan() or {}, shape)
         store.write_spec(_as_written(flags))
+        store.log({"event": "start", "command": shlex.join(["cfljax", "sweep", *_for_workers(flags, folder)]), "time": time.time()})
+        if not flags.no_report:
+            options = options._replace(ended=LivePage(folder, spec.shown(), flags.target, flags.open).write)
         logged = spec.shown() | {"named": spec.named()}
         with following(folder, flags.log, logged, lambda line: print(line, file=sys.stderr)):
             if shape is not None:
@@ -114,7 +120,7 @@ def run(flags: argparse.Namespace) -> int:
     ended = f"{outcome.done} done, {outcome.diverged} diverged, {outcome.failed} failed"
     print(f"\n{spec.name}: {computed}; {ended}. Results: {folder}")
     if not flags.no_report:
-        print(f"Report: {report(results)}")
+        print(f"Report: {link(report(results))}")
     for record in results.records.values():
         if record["status"] == "failed":
             print(f"failed: {record['label']} (seed {record['seed']}): {record['error']}", file=sys.stderr)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import command_parser
+from cfljax.commands import command_parser, link
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -92,7 +92,7 @@ def run(flags: argparse.Namespace) -> int:
         print(f"\n{comparison(results)}")
     print(f"\n{spec.name}: results: {store.folder}")
     if not flags.no_report:
-        print(f"Report: {report(results)}")
+        print(f"Report: {link(report(results))}")
     failed = sum(record["status"] == "failed" for record in results.records.values())
     if failed:
         print(f"cfljax: {failed} runs failed", file=sys.stderr)

@@ -18,9 +18,9 @@ lists), integers may be ranges ("0:10", "0:10:2"), numbers "log(1e-4, 1e-1, 7)" 
   beside the grid; `search_seed` (0) seeds the draws.
 """
 
-from cfljax.config.data import Arrive, Data, arrivals
+from cfljax.config.data import Arrive, Data, draw_arrivals
 from cfljax.config.read import Spec, read_spec
 from cfljax.config.run import Chosen, Run
 from cfljax.config.train import Train
 
-__all__ = ["Arrive", "Chosen", "Data", "Run", "Spec", "Train", "arrivals", "read_spec"]
+__all__ = ["Arrive", "Chosen", "Data", "Run", "Spec", "Train", "draw_arrivals", "read_spec"]

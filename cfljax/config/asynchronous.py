@@ -1,4 +1,4 @@
-"""The table `train.asynchronous`: the server goes on when some updates have arrived, and does not wait for all participants."""
+"""The table `train.asynchronous`: the server continues when some updates have arrived, without waiting for all participants."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from cfljax.errors import SpecError
 from cfljax.registry.options import Value, check, option
 from cfljax.round.config import MethodConfig
 
-WHERE = "train.asynchronous"
+TABLE = "train.asynchronous"
 _OWNERS = {"exponent": (0.5, "polynomial"), "slope": (10.0, "hinge"), "grace": (4.0, "hinge")}
 """Name of a number → its default, and the staleness that it belongs to."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Asynchronous:
-    """Buffered asynchronous aggregation. `participation` is then how many clients are under way at a time."""
+    """Buffered asynchronous aggregation. `participation` is then the number of clients in flight."""
 
-    buffer: int = option(10, "updates that the server waits for, of those under way", low=1)
+    buffer: int = option(10, "updates in flight that the server waits for", low=1)
     staleness: str = option(
         "polynomial",
         "factor of an update t steps old: (1 + t)^-exponent; hinge: 1 up to t = grace, then 1 / (1 + slope (t - grace))",
@@ -35,50 +35,50 @@ class Asynchronous:
                 object.__setattr__(self, name, default)
 
     def check(self, where: str) -> None:
-        """Raise a SpecError for a number that belongs to another staleness."""
+        """Reject a number that belongs to another staleness."""
         for name, (_, owner) in _OWNERS.items():
             if (value := getattr(self, name)) is not None and self.staleness != owner:
                 raise SpecError(f'{where}.{name} = {value}: belongs to staleness = "{owner}"')
 
 
 def read_asynchronous(value: Value) -> Asynchronous | None:
-    """The checked options of the table; None and "none" stand for no table."""
+    """Check the options of the table; None and "none" mean no table."""
     if value is None or value == "none":
         return None
     if isinstance(value, Asynchronous):
         return value
-    return check(Asynchronous, dict(value), WHERE)
+    return check(Asynchronous, dict(value), TABLE)
 
 
 def check_asynchronous(
     asynchronous: Asynchronous | None, clock: Clock | None, transit: Transit, stream: int | None, participation: int | float
 ) -> None:
-    """Raise a SpecError for what else the table `train` says that cannot be."""
+    """Reject options of `train` that asynchronous aggregation cannot have."""
     if asynchronous is None:
         return
     if clock is None:
-        raise SpecError(f"{WHERE}: updates arrive by a simulated clock; add train.clock, as in clock = {{ step_ms = 5 }}")
+        raise SpecError(f"{TABLE}: updates arrive by a simulated clock; add train.clock, as in clock = {{ step_ms = 5 }}")
     if clock.deadline_s is not None:
         told = "nobody is waited for, so nobody is late; leave out one"
-        raise SpecError(f"{WHERE} with train.clock.deadline_s = {clock.deadline_s}: {told}")
+        raise SpecError(f"{TABLE} with train.clock.deadline_s = {clock.deadline_s}: {told}")
     if transit.privacy is not None and (transit.privacy.noise > 0 or transit.choice is not None):
         key = f"noise = {transit.privacy.noise}" if transit.privacy.noise > 0 else "choice"
         why = "ε is computed for rounds in which everybody can be drawn, and not for clients that are under way"
-        raise SpecError(f"{WHERE} with train.privacy.{key}: {why}; leave out one")
+        raise SpecError(f"{TABLE} with train.privacy.{key}: {why}; leave out one")
     if stream:
-        raise SpecError(f"train.plan.stream = {stream}: {WHERE} keeps the updates of all who are under way; leave out one")
+        raise SpecError(f"train.plan.stream = {stream}: {TABLE} keeps all updates in flight; leave out one")
     if isinstance(participation, int):
         check_buffer(asynchronous, participation)
 
 
 def check_buffer(asynchronous: Asynchronous, under_way: int) -> None:
-    """Raise a SpecError for a buffer that is larger than the number of clients under way."""
+    """Reject a buffer that is larger than the number of clients in flight."""
     if asynchronous.buffer > under_way:
         told = f"{under_way} clients are under way at a time (train.participation); give a buffer of at most {under_way}"
-        raise SpecError(f"{WHERE}.buffer = {asynchronous.buffer}: {told}")
+        raise SpecError(f"{TABLE}.buffer = {asynchronous.buffer}: {told}")
 
 
 def check_waits(label: str, options: MethodConfig, asynchronous: Asynchronous | None) -> None:
-    """Raise a SpecError if the rounds of the method need all their participants."""
+    """Reject a method whose rounds need all their participants."""
     if asynchronous is not None and options.waits:
-        raise SpecError(f"{WHERE} with method.{label}: {options.waits}; leave it out for this method")
+        raise SpecError(f"{TABLE} with method.{label}: {options.waits}; leave it out for this method")

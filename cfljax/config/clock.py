@@ -27,7 +27,7 @@ class Clock:
             object.__setattr__(self, "spread", 1.0 if self.speed == "lognormal" else 0.0)
 
     def check(self, where: str) -> None:
-        """Raise a SpecError for options that contradict each other, and for a trace that cannot be read."""
+        """Reject options that contradict each other, and a trace that cannot be read."""
         if self.speed == "same" and self.spread:
             raise SpecError(f'{where}.spread = {self.spread}: belongs to speed = "lognormal"')
         if self.trace is not None:
@@ -35,7 +35,7 @@ class Clock:
 
 
 def read_clock(value: Value) -> Clock | None:
-    """The checked options of the table; None and "none" stand for no table."""
+    """Check the options of the table; None and "none" mean no table."""
     if value is None or value == "none":
         return None
     if isinstance(value, Clock):

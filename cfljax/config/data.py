@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfljax.config.drift import DriftOptions, read_drift
-from cfljax.config.frozen import canonical, essential, plain
+from cfljax.config.frozen import canonical, to_essential, to_plain
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.federation import PARTITIONS
 from cfljax.registry.checksums import sum_of_file, sum_of_parts, sum_or_failure
@@ -21,27 +21,27 @@ from cfljax.registry.options import Options, T, Table, check, files_of, option, 
 if TYPE_CHECKING:
     from cfljax.types import Parts, Source
 
-SIDES = ("source", "parts")
+SIDE_TABLES = ("source", "parts")
 _ARRIVE = ("clients", "rate", "round", "from", "until")
-_NOT_IN_ID = ("checksums",)  # decides how the data are read, not which
+_NOT_IN_ID = ("checksums",)  # changes how the data are read, not which data
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrive:
-    """Clients that come late: `{ clients = 20, round = 30 }`, all at once, or `{ rate = 0.1, from = 10, until = 50 }`, one after
+    """Late-arriving clients: `{ clients = 20, round = 30 }`, all at once, or `{ rate = 0.1, from = 10, until = 50 }`, one after
     another. All others can take part from round 0."""
 
     clients: int = 0
-    """How many clients come late; 0 if `rate` says it."""
+    """The number of late clients; 0 if `rate` is given."""
     rate: float = 0.0
-    """The fraction of the clients that train which comes late; 0 if `clients` says it."""
+    """The fraction of late clients among those that train; 0 if `clients` is given."""
     first: int = 0
     """The earliest round in which a late client arrives."""
     last: int = 0
     """The latest; the round of each client is drawn uniformly from `first` to `last`."""
 
     def written(self) -> Table:
-        """The table `arrive` as a spec writes it."""
+        """Return the table `arrive` as a spec writes it."""
         count = {"clients": self.clients} if self.clients else {"rate": self.rate}
         return {**count, "from": self.first, "until": self.last}
 
@@ -55,7 +55,7 @@ class NewClients:
     steps: tuple[int, ...] = option((0, 1, 5), "local steps on these samples after which each is scored", low=0)
 
     def check(self, where: str) -> None:
-        """Raise a SpecError for a share of everybody, and for steps that do not ascend."""
+        """Reject a share of all clients, and steps that do not ascend."""
         if self.share >= 1:
             raise SpecError(f"{where}.share = {self.share}: must be less than 1, as in 0.2")
         if not self.steps or list(self.steps) != sorted(set(self.steps)):
@@ -107,7 +107,7 @@ class DataOptions:
     )
 
     def check(self, where: str) -> None:
-        """Raise a SpecError for a share that leaves nothing to train on."""
+        """Reject a share that leaves nothing to train on."""
         if self.validation >= 1:
             raise SpecError(f"{where}.validation = {self.validation}: must be less than 1, as in 0.1")
 
@@ -131,21 +131,21 @@ class Data:
     drift: DriftOptions | None = None
 
     def drawn_for(self, seed: int) -> Data:
-        """The same options, with the seed of the run in place of `seed = "run"`."""
+        """Replace `seed = "run"` by the seed of the run."""
         if self.seed != "run":
             return self
         drawn = dataclasses.replace(self, seed=seed)
         vars(drawn)["_undrawn"] = self  # it reads the same files
         return drawn
 
-    def flat(self, plain: Callable[[Options], Table] = plain) -> Table:
-        """One table, as in a spec. Options of both sides with different values are in its tables `source` and `parts`."""
-        table = {key: value for key, value in plain(self).items() if key not in SIDES}
+    def flat(self, plain: Callable[[Options], Table] = to_plain) -> Table:
+        """Return one table, as in a spec. Options of both sides with different values are in its tables `source` and `parts`."""
+        table = {key: value for key, value in plain(self).items() if key not in SIDE_TABLES}
         if self.arrive is not None:
             table["arrive"] = self.arrive.written()
         if self.drift is not None:
             table["drift"] = self.drift.written()
-        for side in SIDES:
+        for side in SIDE_TABLES:
             options = plain(getattr(self, side))
             table |= {key: value for key, value in options.items() if key not in self.apart}
             if kept := {key: value for key, value in options.items() if key in self.apart}:
@@ -160,33 +160,34 @@ class Data:
 
     @cached_property
     def identity(self) -> str:
-        """Everything that decides which samples the clients hold: canonical JSON of the options, and sums of what is read."""
+        """Return everything that determines which samples the clients hold: canonical JSON of the options, and checksums of what is
+        read."""
         return " ".join([self._options, *self.contents.values()])
 
     @cached_property
     def spelled(self) -> str:
-        """The same without a look at the data: files count by their place in place of their contents."""
+        """Return the same without reading the data: files count by their path instead of their contents."""
         named = [] if self.path is None else [("path", Path(self.path).expanduser())]
-        named += [(f"{side}.{name}", file) for side in SIDES for name, file in files_of(getattr(self, side)).items()]
+        named += [(f"{side}.{name}", file) for side in SIDE_TABLES for name, file in files_of(getattr(self, side)).items()]
         named += [] if self.drift is None else [(f"drift.{name}", file) for name, file in files_of(self.drift).items()]
         return " ".join([self._options, *(f"{name}={os.path.realpath(file)}" for name, file in named)])
 
     @cached_property
     def _options(self) -> str:
-        said = {key: value for key, value in self.flat(essential).items() if key not in (*_NOT_IN_ID, "path")}
-        return canonical(said if self.drift is None else said | {"drift": essential(self.drift)})
+        said = {key: value for key, value in self.flat(to_essential).items() if key not in (*_NOT_IN_ID, "path")}
+        return canonical(said if self.drift is None else said | {"drift": to_essential(self.drift)})
 
     @cached_property
     def contents(self) -> dict[str, str]:
         """SHA-256 of what is read: `data` for files and for a user's data set, `data.glove` for a file that the option `glove`
         names, `partition` for a user's partition. They are computed when they are first needed; `load` and `divide` raise a
         DataError if the contents have changed since."""
-        from cfljax.data import SOURCES, contents
+        from cfljax.data import SOURCES, data_checksum
 
         users_partition = PARTITIONS.origin(self.partition) is not None
         if "_undrawn" in vars(self) and not users_partition and SOURCES.origin(self.name) is None:
             return dict(vars(self)["_undrawn"].contents)
-        found = {"data": contents(self.name, self.source, self.path, seed=self._drawn)}
+        found = {"data": data_checksum(self.name, self.source, self.path, seed=self._drawn)}
         found |= {f"data.{name}": sum_of_file(file) for name, file in files_of(self.source).items()}
         found |= {} if self.drift is None else {f"data.drift.{n}": sum_of_file(file) for n, file in files_of(self.drift).items()}
         if users_partition:
@@ -201,16 +202,16 @@ class Data:
         return int(self.seed) if self.name in SOURCES and self.seed != "run" else 0
 
     def load(self) -> Source:
-        """The data set; a DataError if it has changed since `contents` was computed."""
+        """Load the data set; raise a DataError if it has changed since `contents` was computed."""
         return self._load(self.contents.get("data", ""))
 
     def _load(self, wanted: str) -> Source:
-        from cfljax.data import loaded
+        from cfljax.data import load_checked
 
-        return loaded(self.name, self.source, self.path, self._drawn, wanted)
+        return load_checked(self.name, self.source, self.path, self._drawn, wanted)
 
     def divide(self, source: Source) -> Parts:
-        """Which client holds which samples; a DataError if that has changed since `contents` was computed."""
+        """Divide the samples among clients; raise a DataError if that has changed since `contents` was computed."""
         parts = self._parts(source)
         if (wanted := self.contents.get("partition")) is not None and sum_of_parts(parts) != wanted:
             raise DataError(f'data.partition = "{self.partition}": has changed since the runs were planned; start again')
@@ -220,10 +221,10 @@ class Data:
         return PARTITIONS.entry(self.partition).make(self.parts, source, np.random.default_rng(int(self.seed)))
 
 
-def sides(table: Table, where: str) -> Table:
-    """The `data` table with its tables `source` and `parts` (options for one side alone) as dotted keys."""
-    flat = {key: value for key, value in table.items() if key not in SIDES}
-    for side in SIDES:
+def flatten_sides(table: Table, where: str) -> Table:
+    """Move the options of the tables `source` and `parts` (for one side alone) to dotted keys of the `data` table."""
+    flat = {key: value for key, value in table.items() if key not in SIDE_TABLES}
+    for side in SIDE_TABLES:
         inner = table.get(side, {})
         if not isinstance(inner, dict):
             raise SpecError(f"{where}.{side} = {show(inner)}: must be a table")
@@ -232,7 +233,7 @@ def sides(table: Table, where: str) -> Table:
 
 
 def make_data(names: dict[str, str], classes: tuple[type, ...], where: str, values: Table) -> Data:
-    """The checked Data of a table. `classes`: the Options classes of the source, of the partition, and DataOptions."""
+    """Check a table and make the Data. `classes`: the Options classes of the source, of the partition, and DataOptions."""
 
     def checked(cls: type[T], side: str = "") -> T:
         known = [f.name for f in dataclasses.fields(cls)]
@@ -250,7 +251,7 @@ def make_data(names: dict[str, str], classes: tuple[type, ...], where: str, valu
 
 
 def read_arrive(table: Table, where: str) -> Arrive:
-    """The checked form of an `arrive` table."""
+    """Check an `arrive` table."""
     for key in table:
         if key not in _ARRIVE:
             raise SpecError(f"{where}.{key}: there is no such option" + suggest(key, _ARRIVE))
@@ -270,9 +271,9 @@ def read_arrive(table: Table, where: str) -> Arrive:
     return Arrive(late.clients or 0, late.rate or 0.0, first, last)
 
 
-def arrivals(arrive: Arrive | None, trains: np.ndarray, seed: int) -> np.ndarray:
-    """i32[C]: the first round in which each client can take part. Only clients that train (bool[C]) come late; it is 0 for the
-    others, which take part in no round."""
+def draw_arrivals(arrive: Arrive | None, trains: np.ndarray, seed: int) -> np.ndarray:
+    """Draw the first round in which each client can take part, i32[C]. Only clients that train (bool[C]) arrive late; it is 0 for
+    the others."""
     rounds = np.zeros(len(trains), np.int32)
     if arrive is None:
         return rounds

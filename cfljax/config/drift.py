@@ -1,10 +1,10 @@
-"""The table `data.drift`: who sees the data how as a function of the round."""
+"""The table `data.drift`: how clients see the data as a function of the round."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from cfljax.config.frozen import plain
+from cfljax.config.frozen import to_plain
 from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
 from cfljax.registry.options import Options, Table, check, option, show
@@ -17,7 +17,7 @@ _DRAWN = ("kind", "at", "share")
 
 @dataclasses.dataclass(frozen=True)
 class DriftOptions:
-    """Changes that are drawn (`at`), or that a file says."""
+    """Changes that are drawn (`at`), or read from a file."""
 
     kind: str = option(
         "sudden",
@@ -34,7 +34,7 @@ class DriftOptions:
     file: str | None = option(None, "a CSV file of changes (round,client,group) in place of kind, at and share", file=True)
 
     def check(self, where: str) -> None:
-        """Raise a SpecError for rounds that do not ascend, or that the kind cannot have."""
+        """Reject rounds that do not ascend, or that the kind cannot have."""
         if self.file is not None:
             return
         if not self.at or list(self.at) != sorted(set(self.at)):
@@ -43,19 +43,19 @@ class DriftOptions:
             raise SpecError(f'{where}.at = {show(self.at)}: kind = "incremental" needs two rounds, the first and the last')
 
     def written(self) -> Table:
-        """The table as a spec writes it."""
-        return {name: value for name, value in plain(self).items() if self.file is None or name not in _DRAWN}
+        """Return the table as a spec writes it."""
+        return {name: value for name, value in to_plain(self).items() if self.file is None or name not in _DRAWN}
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """(first, last round) of each change that is drawn; none where a file says them."""
+        """(first, last round) of each change that is drawn; empty if they come from a file."""
         if self.kind == "incremental" and self.at:
             return [(self.at[0], self.at[1])]
         return [(begin, begin) for begin in self.at]
 
 
 def read_drift(table: Table, partition: str, parts: Options, where: str) -> DriftOptions:
-    """The checked table, for this partition with its options. Raises SpecError."""
+    """Check the table for this partition with its options. Raises a SpecError."""
     made = check(DriftOptions, dict(table), where)
     if made.file is not None:
         for key in _DRAWN:

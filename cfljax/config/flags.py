@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cfljax.config import toml
-from cfljax.config.layers import EITHER, SETTABLE, called, lay, names_of, need_table, options_over
-from cfljax.config.values import fields_of
+from cfljax.config.layers import EXCLUSIVE, SETTABLE_KEYS, has_name, lay_options, lay_over, list_names, need_table
+from cfljax.config.values import list_fields
 from cfljax.errors import ALIASES, SpecError, suggest
 from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, show
@@ -17,7 +17,7 @@ Flag = tuple[list[str], Value]
 
 
 def parse_set(text: str) -> Flag:
-    """`a.b=value` as (["a", "b"], value)."""
+    """Parse `a.b=value` to (["a", "b"], value)."""
     if not isinstance(text, str):
         raise SpecError(f"--set {text!r}: must be a string, as in train.lr=0.1")
     key, equals, value = text.partition("=")
@@ -26,30 +26,30 @@ def parse_set(text: str) -> Flag:
         raise SpecError(f"--set {text}: must be key=value, as in train.lr=0.1")
     if not value.strip():
         raise SpecError(f"--set {text}: the value is missing")
-    if path[0] not in (*SETTABLE, "size"):
-        raise SpecError(f"--set {text}: {path[0]}: there is no such table or key" + _whole_name(path[0]))
+    if path[0] not in (*SETTABLE_KEYS, "size"):
+        raise SpecError(f"--set {text}: {path[0]}: there is no such table or key" + _suggest_full_name(path[0]))
     return path, parse_value(value, f"--set {text}")
 
 
-def _whole_name(key: str) -> str:
-    """Where an option stands whose table a flag left out."""
+def _suggest_full_name(key: str) -> str:
+    """Suggest the full name of an option whose table a flag left out."""
     from cfljax.config.train import Train
 
     name = ALIASES.get(key, key)
-    if name in fields_of(Train):
+    if name in list_fields(Train):
         return f'; did you mean "train.{name}"?'
-    if any(name in fields_of(METHODS.entry(each).options) for each in METHODS):
+    if any(name in list_fields(METHODS.entry(each).options) for each in METHODS):
         return f'; did you mean "method.NAME.{name}"?'
-    return suggest(key, (*SETTABLE, "size"))
+    return suggest(key, (*SETTABLE_KEYS, "size"))
 
 
 def parse_value(text: str, where: str) -> Value:
-    """The value that a flag writes: TOML, a word without quotes, or several of them with commas between them (a list)."""
+    """Parse the value of a flag: TOML, a word without quotes, or several of them with commas between them (a list)."""
     text = text.strip()
-    is_toml, value = _toml(text)
+    is_toml, value = _parse_toml(text)
     if is_toml:
         return value
-    parts = split(text)
+    parts = split_commas(text)
     if len(parts) > 1:
         if not all(part.strip() for part in parts):
             raise SpecError(f"{where}: a value is missing between two commas")
@@ -61,8 +61,8 @@ def parse_value(text: str, where: str) -> Value:
     return text
 
 
-def _toml(text: str) -> tuple[bool, Value]:
-    """(Whether the text is one TOML value, the value.)"""
+def _parse_toml(text: str) -> tuple[bool, Value]:
+    """Return whether the text is one TOML value, and the value."""
     try:
         table = toml.loads(f"x = {text}")
     except (ValueError, RecursionError):
@@ -71,8 +71,8 @@ def _toml(text: str) -> tuple[bool, Value]:
     return set(table) == {"x"} and isinstance(value, (str, int, float, list, dict)), value
 
 
-def split(text: str) -> list[str]:
-    """The pieces of the text between commas that are not inside brackets or quotes."""
+def split_commas(text: str) -> list[str]:
+    """Split the text at commas that are not inside brackets or quotes."""
     parts, depth, quote, last = [], 0, "", 0
     for at, char in enumerate(text):
         if quote:
@@ -90,17 +90,17 @@ def split(text: str) -> list[str]:
 
 
 def apply_sets(raw: Table, sets: list[Flag]) -> Table:
-    """The tidy spec with the flags laid over it: whole tables first, then options, in the order given."""
+    """Lay the flags over the tidy spec: whole tables first, then options, in the order given."""
     for path, value in sorted(sets, key=lambda s: len(s[0]) > 1):
         where = ".".join(path)
         if len(path) == 1:
-            raw = lay(raw, {path[0]: value}, "--set")
+            raw = lay_over(raw, {path[0]: value}, "--set")
         elif path[0] == "method":
             raw = {**raw, "method": _set_method(raw["method"], path[1:], value, where)}
         elif path[0] in ("data", "model", "train"):
-            raw = {**raw, path[0]: [set_in(table, path[1:], value, where) for table in raw[path[0]]]}
+            raw = {**raw, path[0]: [set_path(table, path[1:], value, where) for table in raw[path[0]]]}
         elif path[0] in ("defaults", "search"):
-            raw = {**raw, path[0]: set_in(need_table(raw.get(path[0], {}), path[0]), path[1:], value, where)}
+            raw = {**raw, path[0]: set_path(need_table(raw.get(path[0], {}), path[0]), path[1:], value, where)}
         else:
             raise SpecError(f"{where}: {path[0]} has no options; write {path[0]}={show(value)}")
     return raw
@@ -109,25 +109,25 @@ def apply_sets(raw: Table, sets: list[Flag]) -> Table:
 def _set_method(methods: list[Table], path: list[str], value: Value, where: str) -> list[Table]:
     name, rest = path[0], path[1:]
     if not rest:
-        raise SpecError(f"{where}: write method.NAME.option=value" + suggest(name, names_of(methods)))
-    if not any(called(table, name) for table in methods):
-        raise SpecError(f"{where}: the spec has no method {name}" + suggest(name, names_of(methods)))
-    return [set_in(table, rest, value, where) if called(table, name) else table for table in methods]
+        raise SpecError(f"{where}: write method.NAME.option=value" + suggest(name, list_names(methods)))
+    if not any(has_name(table, name) for table in methods):
+        raise SpecError(f"{where}: the spec has no method {name}" + suggest(name, list_names(methods)))
+    return [set_path(table, rest, value, where) if has_name(table, name) else table for table in methods]
 
 
-def set_in(table: Table, path: list[str], value: Value, where: str) -> Table:
-    """A copy of the table with the value at that path; a name on the way becomes a table with that name."""
+def set_path(table: Table, path: list[str], value: Value, where: str) -> Table:
+    """Copy the table with the value set at that path; a name on the way becomes a table with that name."""
     key, rest = path[0], path[1:]
     if not rest:
-        return options_over(table, {key: value}) if key in EITHER else {**table, key: value}
+        return lay_options(table, {key: value}) if key in EXCLUSIVE else {**table, key: value}
     inner = table.get(key, {})
     if isinstance(inner, str):
         inner = {"name": inner}
-    return {**table, key: set_in(need_table(inner, where), rest, value, where)}
+    return {**table, key: set_path(need_table(inner, where), rest, value, where)}
 
 
 def choose_size(raw: Table, sets: list[Flag]) -> tuple[str, Table, list[Flag]]:
-    """The chosen size, the table to lay over the spec for it, and the flags that are left."""
+    """Return the chosen size, the table to lay over the spec for it, and the remaining flags."""
     written = raw.get("size", {})
     chosen = written if isinstance(written, str) else "full"
     sizes = {} if isinstance(written, str) else need_table(written, "size")

@@ -32,7 +32,7 @@ class FrozenTable(dict[str, Value]):
 
 
 def freeze(value: Value) -> Value:
-    """The value with dicts as `FrozenTable` and lists as tuples, at every depth."""
+    """Convert dicts to `FrozenTable` and lists to tuples, at every depth."""
     if isinstance(value, dict):
         return FrozenTable(value)
     if isinstance(value, (list, tuple)):
@@ -40,18 +40,18 @@ def freeze(value: Value) -> Value:
     return value
 
 
-def plain(value: Options | Value) -> Value:
-    """The value with dataclasses and tables as dicts, and tuples as lists. What is None is left out."""
+def to_plain(value: Options | Value) -> Value:
+    """Convert dataclasses and tables to dicts, and tuples to lists; None is left out."""
     if is_options(value):
         told: Table = {}
         for field in dataclasses.fields(value):
             if (each := getattr(value, field.name)) is not None:
-                told |= plain(each) if field.metadata.get("beside") else {field.name: plain(each)}
+                told |= to_plain(each) if field.metadata.get("beside") else {field.name: to_plain(each)}
         return told
     if isinstance(value, dict):
-        return {key: plain(v) for key, v in value.items() if v is not None}
+        return {key: to_plain(v) for key, v in value.items() if v is not None}
     if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
+        return [to_plain(v) for v in value]
     return value
 
 
@@ -68,10 +68,10 @@ def canonical(value: Options | Value, unread: bool = False) -> str:
     return str(memory[key])
 
 
-def essential(value: Options) -> Table:
-    """Return the plain options without names of files, and without options at their default."""
+def to_essential(value: Options) -> Table:
+    """Return the plain options without file names, and without options at their default."""
     skipped = {f.name for f in dataclasses.fields(value) if f.metadata.get("file") or _at_default(f, getattr(value, f.name))}
-    return {name: each for name, each in plain(value).items() if name not in skipped}
+    return {name: each for name, each in to_plain(value).items() if name not in skipped}
 
 
 def _at_default(field: dataclasses.Field[Value], value: Value) -> bool:
@@ -79,24 +79,24 @@ def _at_default(field: dataclasses.Field[Value], value: Value) -> bool:
 
 
 OfFile = Callable[[Path], str]
-"""What stands in an id for a file that an option names."""
+"""Returns the part of an id for a file that an option names."""
 
 
 def _dump(value: Value, of_file: OfFile | None = None) -> str:
-    return json.dumps(_exact(value, False, of_file), sort_keys=True, separators=(",", ":"))
+    return json.dumps(_to_exact(value, False, of_file), sort_keys=True, separators=(",", ":"))
 
 
-def _exact(value: Value, loose: bool, of_file: OfFile | None) -> Value:
-    """The value as `plain` has it, with −0.0 as 0.0, and without options at their default. Inside tables (`loose`), which declare
-    no types, 1.0 is written as 1."""
+def _to_exact(value: Value, loose: bool, of_file: OfFile | None) -> Value:
+    """Convert as `plain` does, with −0.0 as 0.0 and without options at their default. Inside tables (`loose`), which declare no
+    types, 1.0 is written as 1."""
     if is_options(value):
         files = {} if of_file is None else {name: of_file(file) for name, file in files_of(value).items()}
         pairs = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
-        return {f.name: _exact(v, loose, of_file) for f, v in pairs if v is not None and not _at_default(f, v)} | files
+        return {f.name: _to_exact(v, loose, of_file) for f, v in pairs if v is not None and not _at_default(f, v)} | files
     if isinstance(value, dict):
-        return {key: _exact(v, True, of_file) for key, v in value.items() if v is not None}
+        return {key: _to_exact(v, True, of_file) for key, v in value.items() if v is not None}
     if isinstance(value, (list, tuple)):
-        return [_exact(v, loose, of_file) for v in value]
+        return [_to_exact(v, loose, of_file) for v in value]
     if isinstance(value, float):
         return int(value) if loose and value.is_integer() else value + 0.0
     return value

@@ -12,17 +12,17 @@ from typing import NamedTuple
 from cfljax.config.asynchronous import check_buffer, check_waits
 from cfljax.config.data import Data
 from cfljax.config.drift import DriftOptions
-from cfljax.config.layers import EITHER, SIBLINGS, need_table, options_over
+from cfljax.config.layers import EXCLUSIVE, SIBLINGS_KEY, lay_options, need_table
 from cfljax.config.lora import check_start
 from cfljax.config.parts import check_parts
 from cfljax.config.rules import Combination, Rule
-from cfljax.config.run import Run, each_once
+from cfljax.config.run import Run, merge_equal
 from cfljax.config.server import check_average, check_server
 from cfljax.config.stop import check_stop
-from cfljax.config.tables import RESERVED, Draft, data_drafts, method_draft, model_drafts, train_drafts
+from cfljax.config.tables import RESERVED_KEYS, Draft, make_data_drafts, make_method_draft, make_model_drafts, make_train_drafts
 from cfljax.config.train import Train
 from cfljax.config.transit import check_method
-from cfljax.config.values import MAX_RUNS, Field, axis, fields_of
+from cfljax.config.values import MAX_RUNS, Field, expand_axis, list_fields
 from cfljax.errors import SpecError, suggest
 from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, check_value, show
@@ -63,7 +63,7 @@ class Grid(NamedTuple):
 
 
 def make_grid(raw: Table) -> Grid:
-    """The grid of a tidy spec; names, types and ranges are checked here."""
+    """Make the grid of a tidy spec; names, types and ranges are checked here."""
     search_seed = check_value(raw.get("search_seed", 0), int, {"low": 0, "high": 2**31 - 1}, "search_seed")
     samples = raw.get("samples")
     if samples is not None:
@@ -73,11 +73,11 @@ def make_grid(raw: Table) -> Grid:
         many = len(raw[kind]) > 1
         return ((table, f"{kind}[{i}]" if many else kind) for i, table in enumerate(raw[kind]))
 
-    data = [d for table, where in numbered("data") for d in data_drafts(table, where, search_seed)]
-    models = [d for table, where in numbered("model") for d in model_drafts(table, where, search_seed)]
-    trains = [d for table, where in numbered("train") for d in train_drafts(table, where, search_seed)]
+    data = [d for table, where in numbered("data") for d in make_data_drafts(table, where, search_seed)]
+    models = [d for table, where in numbered("model") for d in make_model_drafts(table, where, search_seed)]
+    trains = [d for table, where in numbered("train") for d in make_train_drafts(table, where, search_seed)]
     defaults = need_table(raw.get("defaults", {}), "defaults")
-    entrants = [_entrant(table, raw["train"], trains, defaults, search_seed) for table in raw["method"]]
+    entrants = [_make_entrant(table, raw["train"], trains, defaults, search_seed) for table in raw["method"]]
     _check_siblings(raw["method"])
     _check_defaults(defaults, entrants)
     _check_labels(raw["method"], entrants)
@@ -89,7 +89,7 @@ def make_grid(raw: Table) -> Grid:
     return grid
 
 
-def _entrant(table: Table, tables: list[Table], trains: list[Draft], defaults: Table, search_seed: int) -> Entrant:
+def _make_entrant(table: Table, tables: list[Table], trains: list[Draft], defaults: Table, search_seed: int) -> Entrant:
     name = table["name"]
     if not isinstance(name, str):
         raise SpecError(f"method.name = {show(name)}: must be a name, or a list of names")
@@ -97,23 +97,23 @@ def _entrant(table: Table, tables: list[Table], trains: list[Draft], defaults: T
     if not isinstance(label, str) or not label.strip():
         raise SpecError(f"method.{name}.label = {show(label)}: must be a string that is not empty")
     where = f"method.{label}"
-    shared = frozenset(table) - {SIBLINGS} if SIBLINGS in table else frozenset()
-    options = {key: value for key, value in table.items() if key != SIBLINGS}
-    draft = method_draft(options, where, defaults, search_seed, shared)
+    shared = frozenset(table) - {SIBLINGS_KEY} if SIBLINGS_KEY in table else frozenset()
+    options = {key: value for key, value in table.items() if key != SIBLINGS_KEY}
+    draft = make_method_draft(options, where, defaults, search_seed, shared)
     if "train" in table:
         over = need_table(table["train"], f"{where}.train")
-        if all(key in over for key in EITHER):
+        if all(key in over for key in EXCLUSIVE):
             raise SpecError(f"{where}.train.steps = {show(over['steps'])}: give epochs or steps, not both")
-        trains = [d for t in tables for d in train_drafts(options_over(t, over), f"{where}.train", search_seed)]
+        trains = [d for t in tables for d in make_train_drafts(lay_options(t, over), f"{where}.train", search_seed)]
     return Entrant(label, draft, trains)
 
 
 def read_seeds(value: Value) -> list[int]:
-    """The seeds of a spec; a SpecError if one is given twice."""
+    """Read the seeds of a spec; raise a SpecError if one is given twice."""
     if isinstance(value, int) and not isinstance(value, bool):
         many = max(value, 1)
         raise SpecError(f'seeds = {value}: must be a list or a range: [{value}] is seed {value}, "0:{many}" makes {many}')
-    seeds = axis(value, _SEEDS, "seeds") if isinstance(value, list) or (isinstance(value, str) and ":" in value) else []
+    seeds = expand_axis(value, _SEEDS, "seeds") if isinstance(value, list) or (isinstance(value, str) and ":" in value) else []
     if not seeds or any(hasattr(seed, "draw") for seed in seeds):
         raise SpecError(f'seeds = {show(value)}: must be a list of integers, or a range such as "0:5"')
     if twice := [seed for seed, times in collections.Counter(seeds).items() if times > 1]:
@@ -122,23 +122,23 @@ def read_seeds(value: Value) -> list[int]:
 
 
 def _check_siblings(methods: list[Table]) -> None:
-    """An option of a table for several methods must belong to one of them."""
+    """Require that an option of a table for several methods belongs to one of them."""
     for table in methods:
-        names = table.get(SIBLINGS, [])
-        options = {key for name in names for key in fields_of(METHODS.entry(name, "method.name").options)}
+        names = table.get(SIBLINGS_KEY, [])
+        options = {key for name in names for key in list_fields(METHODS.entry(name, "method.name").options)}
         for key in table:
-            if names and key not in (*RESERVED, SIBLINGS, *options):
+            if names and key not in (*RESERVED_KEYS, SIBLINGS_KEY, *options):
                 raise SpecError(f"method.{key}: none of {', '.join(names)} has such an option" + suggest(key, options))
 
 
 def _check_defaults(defaults: Table, entrants: list[Entrant]) -> None:
-    """An option in `[defaults]` must belong to some method, be it one that this sweep leaves out, and to nothing else."""
-    for key in sorted(set(defaults) & set(fields_of(Train))):
+    """Require that an option in `[defaults]` belongs to some method, even one that this sweep leaves out, and to nothing else."""
+    for key in sorted(set(defaults) & set(list_fields(Train))):
         shown = f"defaults.{key} = {show(defaults[key])}"
         raise SpecError(f"{shown}: train has an option of this name, too; write train.{key}, or give it in a [[method]] table")
     left = set(defaults) - {key for e in entrants for key in e.draft.fields}
     if left:
-        everything = {key for name in METHODS for key in fields_of(METHODS.entry(name).options)}
+        everything = {key for name in METHODS for key in list_fields(METHODS.entry(name).options)}
         for key in sorted(left - everything):
             raise SpecError(f"defaults.{key} = {show(defaults[key])}: no method has such an option" + suggest(key, everything))
 
@@ -153,18 +153,20 @@ def _check_labels(methods: list[Table], entrants: list[Entrant]) -> None:
 
 
 def make_runs(grids: list[Grid], rules: list[Rule], warn: list[str]) -> list[Run]:
-    """The runs of all grids, each once, in the order of the spec. Warnings are added to `warn`."""
+    """Make the runs of all grids, each once, in the order of the spec. Warnings are added to `warn`."""
     total = sum(grid.size for grid in grids)
     if total > MAX_RUNS:
         raise SpecError(f"the spec makes {total:,} runs; at most {MAX_RUNS:,}")
     _warn_before(grids, warn)
     runs: list[Run] = []
     checked: set[tuple[int, ...]] = set()
-    seen: dict[tuple[int, ...], Combination] = {}  # one for each set of drafts: enough to know all options of the sweep
-    for combination in itertools.chain.from_iterable(combinations(grid) for grid in grids):
+    seen: dict[tuple[int, ...], Combination] = {}  # one for each set of drafts, which has all options of the sweep
+    for combination in itertools.chain.from_iterable(list_combinations(grid) for grid in grids):
         if rules:
             seen.setdefault(tuple(id(point.draft) for point in combination[:4]), combination)
-            hits = [rule.matches(combination) for rule in rules]  # every rule is asked, as each notes which of its keys exist
+            hits = [
+                rule.matches(combination) for rule in rules
+            ]  # every rule is tested, because each records which of its keys exist
             if any(hits):
                 continue
         runs.append(_make_run(combination, checked))
@@ -174,14 +176,14 @@ def make_runs(grids: list[Grid], rules: list[Rule], warn: list[str]) -> list[Run
             warn.append(f"{rule.where}: excludes nothing")
     if not runs:
         raise SpecError("exclude: leaves nothing to run")
-    distinct = each_once(runs)
+    distinct = merge_equal(runs)
     if twice := len(runs) - len(distinct):
         warn.append(f"{twice} of {len(runs)} runs are the same as another and run once")
     return distinct
 
 
-def combinations(grid: Grid) -> Iterator[Combination]:
-    """Every combination, seeds innermost; options drawn at random count as one more axis beside the others."""
+def list_combinations(grid: Grid) -> Iterator[Combination]:
+    """Yield every combination, seeds innermost; options drawn at random count as one more axis beside the others."""
     models = [p for draft in grid.models for p in draft.points()]
     shared = {id(draft): list(draft.points()) for e in grid.entrants for draft in e.trains}
     entrants = [(e.label, [p for d in e.trains for p in shared[id(d)]], list(e.draft.points())) for e in grid.entrants]

@@ -23,14 +23,14 @@ class Lora:
 
 
 def read_lora(value: Value) -> Lora | None:
-    """The checked options of the table; None and "none" stand for no table."""
+    """Check the options of the table; None and "none" mean no table."""
     if value is None or value == "none":
         return None
     return value if isinstance(value, Lora) else check(Lora, dict(value), "train.lora")
 
 
 class SaysLora(Protocol):
-    """What the table `train` says of what trains."""
+    """The options of `train` about what trains."""
 
     @property
     def lora(self) -> Value:
@@ -42,10 +42,10 @@ class SaysLora(Protocol):
 
 
 def check_start(label: str, options: MethodConfig, model: Options, train: SaysLora, data: Data) -> None:
-    """Raise a SpecError for a start from a file that is not there, or that what does not train would need."""
-    from cfljax.models.options import told_of  # with JAX
+    """Reject a start from a file that is missing, or that parameters which do not train would need."""
+    from cfljax.models.options import common_options  # with JAX
 
-    told = told_of(model)
+    told = common_options(model)
     weights, frozen = told.weights, told.frozen
     if weights is not None and not Path(weights).expanduser().is_file():
         raise SpecError(f'model.weights = "{weights}": there is no such file')

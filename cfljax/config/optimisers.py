@@ -11,11 +11,11 @@ from cfljax.errors import SpecError, suggest
 from cfljax.lazy import jax, optax
 from cfljax.registry.options import Table, Value, show
 
-_NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses, which they are not given here
+_NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses, which are not passed here
 
 
-def optimisers(server: bool = False) -> dict[str, dict[str, Value]]:
-    """The optimisers of optax by name, with the arguments that they take beside the learning rate and their defaults. `server`:
+def list_optimisers(server: bool = False) -> dict[str, dict[str, Value]]:
+    """Return the optimisers of optax by name, with their arguments beside the learning rate and the defaults of these. `server`:
     also those that only servers have."""
     from cfljax.round.fedopt import PRINTED
 
@@ -30,8 +30,8 @@ def optimisers(server: bool = False) -> dict[str, dict[str, Value]]:
 
 
 @functools.lru_cache(maxsize=64)
-def kept_per_parameter(name: str, arguments: Table) -> int:
-    """How many numbers the optimiser keeps for each number of a vector that it moves, roughly: 2 for Adam."""
+def count_state(name: str, arguments: Table) -> int:
+    """Return roughly how many numbers the optimiser stores per parameter: 2 for Adam."""
     from cfljax.round.fedopt import maker
 
     size = 1 << 12
@@ -40,8 +40,8 @@ def kept_per_parameter(name: str, arguments: Table) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def _step(name: str, arguments: Table) -> None:
-    """Trace the first step of the optimiser on a small model: optax looks at many arguments only then."""
+def _trace_step(name: str, arguments: Table) -> None:
+    """Trace the first step of the optimiser on a small model: optax checks many arguments only then."""
     from cfljax.round.fedopt import maker
 
     def step(params: Value) -> Value:
@@ -52,9 +52,13 @@ def _step(name: str, arguments: Table) -> None:
 
 
 def check_optimiser(name: str, arguments: Table, where: str, rate: str, server: bool = False) -> None:
-    """Raise a SpecError for an optimiser that optax does not have, or arguments that it does not take. `where`: the key of the
-    spec; `rate`: the key of its learning rate. `server`: whether it is a server's."""
-    known = optimisers(server)
+    """Reject an optimiser that optax does not have, or arguments that it does not take.
+
+    Args:
+        where: the key of the spec.
+        rate: the key of its learning rate.
+        server: whether it is a server's."""
+    known = list_optimisers(server)
     if name not in known:
         raise SpecError(f'{where} = "{name}": optax has no such optimiser' + suggest(name, known))
     for key, value in arguments.items():
@@ -66,7 +70,7 @@ def check_optimiser(name: str, arguments: Table, where: str, rate: str, server: 
             raise SpecError(f"{where}.{key} = {show(value)}: must be a number")
     try:
         if name != "sgd" or arguments:
-            _step(name, FrozenTable(arguments))
+            _trace_step(name, FrozenTable(arguments))
     except Exception as error:  # optax raises many kinds of errors for wrong arguments
         raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({_first_line(error)})") from None
 

@@ -4,7 +4,7 @@
 an installed package does the same through the entry points `cfljax.methods`, `cfljax.models`, `cfljax.partitions`,
 `cfljax.data` and `cfljax.metrics`. A plugin is the user's own program: it runs with all the user's rights.
 
-Modules beside a plugin are kept apart from modules of the same name in other folders: the files of a folder are imported as
+Modules beside a plugin are separate from modules of the same name in other folders: the files of a folder are imported as
 modules of a package that stands for the folder, and their import statements look there first. Python's path and the names of
 other modules stay as they are.
 """
@@ -125,15 +125,15 @@ def load(names: Iterable[str], near: Path | None = None, where: str = "--plugin"
     return found
 
 
-def loaded() -> dict[str, str]:
-    """Plugin -> the SHA-256 of its source when it was loaded."""
+def list_loaded() -> dict[str, str]:
+    """Map each plug-in to the SHA-256 of its source when it was loaded."""
     return dict(_loaded)
 
 
 def _load_file(path: Path, where: str) -> str:
     try:
         path = path.resolve(strict=True)
-        return _once(str(path), program([path], path.parent), lambda: execute(path), where)
+        return _load_once(str(path), program([path], path.parent), lambda: execute(path), where)
     except OSError as error:
         near = suggest(path.name, [p.name for p in path.parent.glob("*.py")]) if path.parent.is_dir() else ""
         raise SpecError(f'{where} = "{path}": cannot be read ({error.strerror or error}){near}') from None
@@ -146,15 +146,15 @@ def _load_module(name: str, where: str) -> str:
         found = None
     if found is None:
         raise SpecError(f'{where} = "{name}": there is no such module; a file ends in .py')
-    return _once(name, program(package(name)), lambda: importlib.import_module(name), where)
+    return _load_once(name, program(package(name)), lambda: importlib.import_module(name), where)
 
 
-def _once(name: str, files: list[Path], import_it: Callable[[], ModuleType], where: str) -> str:
-    """Execute a plugin that consists of these files, unless it was loaded from the same source before. Returns its name."""
+def _load_once(name: str, files: list[Path], import_it: Callable[[], ModuleType], where: str) -> str:
+    """Execute a plug-in that consists of these files, unless it was loaded from the same source before. Returns its name."""
     code = hash_of(files)
     if _loaded.get(name) == code:
         return name
-    _forget(files, name in _loaded)
+    _unload(files, name in _loaded)
     origin = Origin(code, name)
     try:
         with loading(origin):
@@ -172,14 +172,15 @@ def _once(name: str, files: list[Path], import_it: Callable[[], ModuleType], whe
     return name
 
 
-def place_of(error: BaseException) -> str:
-    """Where in a plugin an error was raised, as in `soft.py, line 62: `; nothing for an error of elsewhere."""
+def locate_error(error: BaseException) -> str:
+    """Return where in a plug-in an error was raised, as in `soft.py, line 62: `; "" for other errors."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _files]
     return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}: " if frames else ""
 
 
-def _forget(files: list[Path], again: bool) -> None:
-    """Let the next import execute the modules of these files anew: if they are loaded `again`, or a file changed after `_BEGAN`."""
+def _unload(files: list[Path], again: bool) -> None:
+    """Make the next import execute the modules of these files again: if they are reloaded (`again`), or a file changed after
+    `_BEGAN`."""
     if not again and all(max(file.stat().st_mtime, file.stat().st_ctime) < _BEGAN for file in files):
         return
     for name in [n for n, m in sys.modules.items() if getattr(m, "__file__", None) in set(map(str, files))]:
@@ -187,8 +188,8 @@ def _forget(files: list[Path], again: bool) -> None:
 
 
 def execute(path: Path) -> ModuleType:
-    """The file, executed as a new module of its folder's package."""
-    root = _package(path.parent)
+    """Execute the file as a new module of its folder's package."""
+    root = _make_package(path.parent)
     name = f"{root}.{path.stem if path.stem.isidentifier() else re.sub(r'[^0-9A-Za-z_]', '_', 'plugin_' + path.stem)}"
     spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
     assert spec is not None and spec.loader is not None
@@ -197,7 +198,7 @@ def execute(path: Path) -> ModuleType:
     return module
 
 
-def _package(folder: Path) -> str:
+def _make_package(folder: Path) -> str:
     root = f"cfljax_plugin_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
     if root not in _folders:
         _folders[root] = folder
@@ -212,7 +213,7 @@ class _Finder(MetaPathFinder):
     """Finds the modules of packages that stand for folders of plugins."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The module spec that Python finds, with a loader whose modules look in their folder first."""
+        """Find the module spec as Python does, with a loader whose modules look in their folder first."""
         if fullname.partition(".")[0] not in _folders:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
@@ -225,18 +226,18 @@ class _Loader(SourceFileLoader):
     """Loads a module of a package that stands for a folder of plugins."""
 
     def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002
-        """The code of the source as it is now. A cached compilation may be outdated within one tick of the file system's clock."""
+        """Compile the current source. A cached compilation may be outdated within one tick of the file system's clock."""
         return self.source_to_code(self.get_data(self.path), self.path)  # type: ignore[no-any-return]
 
     def exec_module(self, module: ModuleType) -> None:
         """Execute the module with an import statement that looks in the folder first."""
         root = module.__name__.partition(".")[0]
-        vars(module)["__builtins__"] = vars(builtins) | {"__import__": _import_in(root)}
+        vars(module)["__builtins__"] = vars(builtins) | {"__import__": _make_import(root)}
         super().exec_module(module)
 
 
-def _import_in(root: str) -> Callable[..., ModuleType]:
-    """The function that import statements in modules of this package call."""
+def _make_import(root: str) -> Callable[..., ModuleType]:
+    """Return the function that import statements in modules of this package call."""
     folder = _folders[root]
 
     def find(

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from cfljax.config.flags import Flag, apply_sets, choose_size, parse_set
 from cfljax.config.grid import make_grid, make_runs
-from cfljax.config.layers import lay, need_table, tidy
+from cfljax.config.layers import lay_over, need_table, tidy
 from cfljax.config.plugins import load as load_plugins
 from cfljax.config.rules import Rule
 from cfljax.config.run import Run
 from cfljax.config.search import Search, read_search
-from cfljax.config.toml import load, sanitised
+from cfljax.config.toml import load, sanitise
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, show
 
@@ -39,19 +39,19 @@ class Spec:
     """How the spec is tuned (`cfljax.tune`)."""
 
     def runs(self) -> list[Run]:
-        """Every run once, in the order of the spec, without a look at the data."""
+        """List every run once, in the order of the spec, without reading the data."""
         return list(self._runs)
 
     def units(self) -> list[Run]:
-        """Every run once by its id: of two places that hold the same data, the first."""
+        """List every run once by its id: of two paths that hold the same data, the first."""
         found: dict[str, Run] = {}
         for run in self._runs:
             found.setdefault(run.id, run)
         return list(found.values())
 
     def shown(self) -> Table:
-        """What a results folder's plan keeps of the sweep for its tables and pages: its name, the ids of its runs in order, and the
-        rows of its table with the ids of their runs. A run that two rows share is in both of their lists."""
+        """Return what a results folder's plan stores of the sweep for its tables and pages: its name, the ids of its runs in order,
+        and the rows of its table with the ids of their runs. A run that two rows share is in both lists."""
         called: dict[tuple[str, bool], dict[str, None]] = {}
         for run in self._runs:
             for name in run.called:
@@ -63,19 +63,19 @@ class Spec:
         return {"name": self.name, "units": list(dict.fromkeys(run.id for run in self._runs)), "labels": labels}
 
     def named(self) -> dict[str, Table]:
-        """Label and varying options of each run, by id. A record that an earlier spec has computed may say other ones."""
+        """Return the label and the varying options of each run, by id. A record of an earlier spec may have other ones."""
         return {run.id: {"label": run.label, "varies": dict(run.varies)} for run in self._runs}
 
 
 def read_spec(source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), plugins: Iterable[str] = ()) -> Spec:
-    """The spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last option. `plugins`, and those that the
-    spec names, add to the names that it may use."""
+    """Read the spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last option. `plugins`, and those
+    that the spec names, add to the names that it may use."""
     file = "" if isinstance(source, dict) else os.fspath(source)
     flags: tuple[str, ...] = ()
     try:
         flags = tuple(sets)
         table = load(Path(file)) if not isinstance(source, dict) else source
-        clean: Table = sanitised(table)
+        clean: Table = sanitise(table)
         loaded = load_plugins(plugins)
         if "plugins" in clean:
             named = clean["plugins"]
@@ -83,36 +83,37 @@ def read_spec(source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), 
         if loaded:
             clean["plugins"] = loaded
         parsed = [parse_set(flag) for flag in flags]
-        parsed = [(path, sanitised(value, ".".join(path))) for path, value in parsed]
+        parsed = [(path, sanitise(value, ".".join(path))) for path, value in parsed]
         warn: list[str] = []
         runs, search = build(clean, parsed, warn)
-        name = _name(clean, parsed, file)
+        name = _read_name(clean, parsed, file)
     except SpecError as error:
         raise SpecError(one_line(str(error), file, flags)) from None
     return Spec(name, file, copy.deepcopy(clean), flags, tuple(dict.fromkeys(warn)), tuple(runs), search)
 
 
 def build(raw: Table, sets: list[Flag], warn: list[str]) -> tuple[list[Run], Search]:
-    """The runs of a spec with flags, and how they are tuned. The chosen size is laid over the base and over each include, the flags
-    over the result."""
+    """Build the runs of a spec with flags, and its search options. The chosen size is laid over the base and over each include, the
+    flags over the result."""
     chosen, size, sets = choose_size(raw, sets)
     whole = {path[0]: value for path, value in sets if len(path) == 1}
     base = tidy({**{key: whole[key] for key in ("data", "method") if key in whole}, **raw})
     layers = [base]
-    for i, table in enumerate(_list_of_tables(raw, "include")):
-        layers.append(lay(base, table, f"include[{i}]"))
-    rules = [Rule(table, f"exclude[{i}]") for i, table in enumerate(_list_of_tables(raw, "exclude"))]
-    layers = [apply_sets(lay(layer, size, f"size.{chosen}"), sets) for layer in layers]
+    for i, table in enumerate(_list_tables(raw, "include")):
+        layers.append(lay_over(base, table, f"include[{i}]"))
+    rules = [Rule(table, f"exclude[{i}]") for i, table in enumerate(_list_tables(raw, "exclude"))]
+    layers = [apply_sets(lay_over(layer, size, f"size.{chosen}"), sets) for layer in layers]
     search = read_search(layers[0].get("search", {}))
     return make_runs([make_grid(layer) for layer in layers], rules, warn), search
 
 
-def _list_of_tables(raw: Table, key: str) -> list[Table]:
+def _list_tables(raw: Table, key: str) -> list[Table]:
+    """Return the table or list of tables under a key."""
     value = raw.get(key, [])
     return [need_table(item, key) for item in (value if isinstance(value, list) else [value])]
 
 
-def _name(raw: Table, sets: list[Flag], file: str) -> str:
+def _read_name(raw: Table, sets: list[Flag], file: str) -> str:
     name = dict([("name", raw.get("name", Path(file).stem or "sweep"))] + [(p[0], v) for p, v in sets if p == ["name"]])["name"]
     if not isinstance(name, str) or not name.strip():
         raise SpecError(f"name = {show(name)}: must be a string that is not empty")
@@ -120,7 +121,7 @@ def _name(raw: Table, sets: list[Flag], file: str) -> str:
 
 
 def one_line(message: str, file: str, flags: Iterable[str]) -> str:
-    """The message on one line of bounded length, with the file or the flag that it is about in front of it."""
+    """Format the message on one line of bounded length, after the file or the flag that it is about."""
     text = " ".join(message.split())
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     if len(text) > 2 * _LONG:

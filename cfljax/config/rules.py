@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from cfljax.config.tables import Point
-from cfljax.config.values import range_of
+from cfljax.config.values import parse_range
 from cfljax.errors import SpecError, suggest
 from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, show
@@ -39,7 +39,7 @@ class Rule:
         if not isinstance(table, dict) or not table:
             raise SpecError(f'{where}: must be a table of dotted keys and values, as in {{ method = "ifca", "train.lr" = 0.5 }}')
         self.where = where
-        self.wanted = {key: _alternatives(value, f"{where}.{key}") for key, value in flatten(table).items()}
+        self.wanted = {key: _list_alternatives(value, f"{where}.{key}") for key, value in flatten(table).items()}
         for key in self.wanted:
             head = key.split(".")[0]
             if head not in (*_PARTS, "seeds"):
@@ -48,7 +48,7 @@ class Rule:
         self.used = False
 
     def matches(self, combination: Combination) -> bool:
-        """Whether the combination has one of the rule's values for every key."""
+        """Return whether the combination has one of the rule's values for every key."""
         hit = True
         for key, wanted in self.wanted.items():
             value = look_up(combination, key.split("."))
@@ -57,13 +57,13 @@ class Rule:
             hit = (
                 hit
                 and value is not _ABSENT
-                and any(_same(v, w) for v in (value if isinstance(value, set) else [value]) for w in wanted)
+                and any(_is_same(v, w) for v in (value if isinstance(value, set) else [value]) for w in wanted)
             )
         self.used = self.used or hit
         return hit
 
     def check(self, combinations: Collection[Combination]) -> None:
-        """A SpecError for a key that no combination has."""
+        """Reject a key that no combination has."""
         options = {f"{p.draft.kind}.{key}" for c in combinations for p in c[:4] for key in p.draft.fields}
         names = {name for c in combinations for name in (c.method.draft.names["name"], c.label)}
         for key in self.wanted.keys() - self.found:
@@ -75,7 +75,7 @@ class Rule:
 
 
 def flatten(table: Table, prefix: str = "") -> Table:
-    """Nested tables as one table of dotted keys."""
+    """Flatten nested tables to one table of dotted keys."""
     flat: Table = {}
     for key, value in table.items():
         if isinstance(value, dict) and value:
@@ -86,7 +86,7 @@ def flatten(table: Table, prefix: str = "") -> Table:
 
 
 def look_up(c: Combination, path: list[str]) -> Value:
-    """The value at a dotted path, or `_ABSENT`. For `method` it is the set of the method's label and name."""
+    """Return the value at a dotted path, or `_ABSENT`. For `method` it is the set of the method's label and name."""
     head, rest = path[0], path[1:]
     if head in ("seed", "seeds"):
         return c.seed if not rest else _ABSENT
@@ -97,13 +97,13 @@ def look_up(c: Combination, path: list[str]) -> Value:
         if rest == ["label"]:
             return c.label
         if rest[0] in names:
-            return look_up(c, ["train", *rest[2:]]) if rest[1:2] == ["train"] else _option(c.method, rest[1:], c.sample)
-        return _option(c.method, rest, c.sample)
+            return look_up(c, ["train", *rest[2:]]) if rest[1:2] == ["train"] else _look_up_option(c.method, rest[1:], c.sample)
+        return _look_up_option(c.method, rest, c.sample)
     point = getattr(c, head)
-    return _option(point, rest or ["name"], c.sample)
+    return _look_up_option(point, rest or ["name"], c.sample)
 
 
-def _option(point: Point, path: list[str], sample: int) -> Value:
+def _look_up_option(point: Point, path: list[str], sample: int) -> Value:
     if not path:
         return _ABSENT
     if path[0] in point.draft.names:
@@ -118,8 +118,8 @@ def _option(point: Point, path: list[str], sample: int) -> Value:
     return value
 
 
-def _alternatives(value: Value, where: str) -> list[Value]:
-    """The values that a key of a rule matches."""
+def _list_alternatives(value: Value, where: str) -> list[Value]:
+    """List the values that a key of a rule matches."""
     if value == [] or value == {}:
         raise SpecError(f"{where} = {show(value)}: matches nothing")
     alternatives = [value]  # a list may be the value itself, or the values
@@ -127,13 +127,13 @@ def _alternatives(value: Value, where: str) -> list[Value]:
         alternatives += value
     for item in list(alternatives):
         if isinstance(item, str):
-            alternatives += range_of(item, where) or []
+            alternatives += parse_range(item, where) or []
     return alternatives
 
 
-def _same(value: Value, wanted: Value) -> bool:
+def _is_same(value: Value, wanted: Value) -> bool:
     if isinstance(value, (list, tuple)) and isinstance(wanted, (list, tuple)):
-        return len(value) == len(wanted) and all(_same(v, w) for v, w in zip(value, wanted, strict=True))
+        return len(value) == len(wanted) and all(_is_same(v, w) for v, w in zip(value, wanted, strict=True))
     if isinstance(value, bool) != isinstance(wanted, bool):
         return False
     return bool(value == wanted)

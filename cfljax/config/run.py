@@ -7,8 +7,8 @@ import hashlib
 from collections.abc import Iterable
 from functools import cached_property
 
-from cfljax.config.data import SIDES, Data
-from cfljax.config.frozen import canonical, plain
+from cfljax.config.data import SIDE_TABLES, Data
+from cfljax.config.frozen import canonical, to_plain
 from cfljax.config.train import Train
 from cfljax.registry import origins
 from cfljax.registry.checksums import sum_of_file
@@ -17,7 +17,7 @@ from cfljax.registry.options import Options, Table, Value, files_of
 from cfljax.round.config import MethodConfig
 
 RESULTS_VERSION = 1
-"""Part of every run's id. It is raised when a run of the same configuration comes to another result than before: when an error that
+"""Part of every run's id. Raise it when a run of the same configuration gives another result than before: when an error that
 changes results is mended, or a default changes."""
 
 
@@ -29,8 +29,8 @@ class Chosen:
     options: Options
 
     def flat(self) -> Table:
-        """One table, as in a spec."""
-        return {"name": self.name, **plain(self.options)}
+        """Return one table, as in a spec."""
+        return {"name": self.name, **to_plain(self.options)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Run:
 
     @property
     def foreign(self) -> tuple[str, ...]:
-        """The part of the id that stands for the origins: their sums. It is empty for a run that uses the package alone."""
+        """Return the part of the id for the origins: their checksums. It is empty for a run that uses the package alone."""
         return tuple(sorted({origin.code for origin in self.origins}))
 
     @cached_property
@@ -81,13 +81,13 @@ class Run:
         return self._drawn.contents | named
 
     def resolved(self) -> Table:
-        """Every option with its value, as nested tables without None. `seeds`, `method` and `plugins` are as in a spec."""
+        """Return every option with its value, as nested tables without None. `seeds`, `method` and `plugins` are as in a spec."""
         plugins = sorted({origin.plugin for origin in self.origins if origin.plugin})
         return ({"plugins": plugins} if plugins else {}) | {
             "data": self._drawn.flat(),
             "model": self.model.flat(),
-            "method": {"name": self.method, **plain(self.options)},
-            "train": plain(self.train),
+            "method": {"name": self.method, **to_plain(self.options)},
+            "train": to_plain(self.train),
             "seeds": [self.seed],
         }
 
@@ -107,12 +107,12 @@ class Run:
 
     @cached_property
     def spelled(self) -> str:
-        """A string that is equal for runs with the same options. It takes no look at the data, so that paths count as they are."""
+        """Return a string that is equal for runs with the same options. The data are not read, so that paths count as they are."""
         options = (canonical(options, unread=True) for options in (self.model.options, self.options, self.train))
         return "\n".join([self._drawn.spelled, self.model.name, self.method, *options, str(self.seed)])
 
 
-def each_once(runs: Iterable[Run]) -> list[Run]:
+def merge_equal(runs: Iterable[Run]) -> list[Run]:
     """Return the distinct runs in their order, each with the rows of the table that ask for it and the options that vary."""
     found: dict[str, Run] = {}
     called: dict[str, dict[tuple[str, bool], None]] = {}
@@ -121,19 +121,19 @@ def each_once(runs: Iterable[Run]) -> list[Run]:
         called.setdefault(run.spelled, {})[run.label, run.data.seed == "run"] = None
     for spelled, run in found.items():
         object.__setattr__(run, "called", tuple(called[spelled]))
-    return with_varies(list(found.values()))
+    return add_varies(list(found.values()))
 
 
-def with_varies(runs: list[Run]) -> list[Run]:
-    """The same runs, each with the options that differ between them. Options of a data set, a partition, a model or a
-    method are compared with those of the same name: where names differ, the names show it."""
+def add_varies(runs: list[Run]) -> list[Run]:
+    """Add to each run the options that differ between the runs. Options of a data set, a partition, a model or a method are
+    compared with those of the same name: if names differ, the names show it."""
     values: dict[tuple[str, str], set[str]] = {}
     views: dict[int, list[tuple[tuple[str, str], Value]]] = {}
     apart = {f"{data.name}/{data.partition} {name}" for data in {id(r.data): r.data for r in runs}.values() for name in data.apart}
     for run in runs:  # runs share their parts: each part is read once
         for part in (run.data, run.model, run.train, run.options):
             if id(part) not in views:
-                views[id(part)] = view = _view(run, part, apart)
+                views[id(part)] = view = _list_values(run, part, apart)
                 for key, value in view:
                     values.setdefault(key, set()).add(canonical(value))
     differ = {key for key, found in values.items() if len(found) > 1}
@@ -146,21 +146,21 @@ def with_varies(runs: list[Run]) -> list[Run]:
     return varied
 
 
-def _view(run: Run, part: Value, apart: set[str]) -> list[tuple[tuple[str, str], Value]]:
-    """(group, dotted name) → value of a part's options: compared within the group. `apart`: options that the sources and partitions
-    of a group both have, with different values."""
+def _list_values(run: Run, part: Value, apart: set[str]) -> list[tuple[tuple[str, str], Value]]:
+    """Map (group, dotted name) to the values of a part's options, which are compared within the group. `apart`: options that the
+    sources and partitions of a group both have, with different values."""
     if part is run.data:
-        common = [(("", f"data.{k}"), v) for k, v in _pairs(part) if k not in SIDES]
+        common = [(("", f"data.{k}"), v) for k, v in _list_pairs(part) if k not in SIDE_TABLES]
         group = f"{part.name}/{part.partition}"
-        sides = [(side, k, v) for side in SIDES for k, v in _pairs(getattr(part, side))]
+        sides = [(side, k, v) for side in SIDE_TABLES for k, v in _list_pairs(getattr(part, side))]
         own = [(f"{side}.{k}" if f"{group} {k}" in apart else k, v) for side, k, v in sides]
         return common + [((group, f"data.{k}"), v) for k, v in own]
     if part is run.model:
-        return [(("", "model.name"), part.name)] + [((part.name, f"model.{k}"), v) for k, v in _pairs(part.options)]
+        return [(("", "model.name"), part.name)] + [((part.name, f"model.{k}"), v) for k, v in _list_pairs(part.options)]
     if part is run.train:
-        return [(("", f"train.{k}"), v) for k, v in _pairs(part)]
-    return [((run.method, f"method.{k}"), v) for k, v in _pairs(part)]
+        return [(("", f"train.{k}"), v) for k, v in _list_pairs(part)]
+    return [((run.method, f"method.{k}"), v) for k, v in _list_pairs(part)]
 
 
-def _pairs(options: Options) -> list[tuple[str, Value]]:
-    return [(f.name, plain(getattr(options, f.name))) for f in dataclasses.fields(options)]
+def _list_pairs(options: Options) -> list[tuple[str, Value]]:
+    return [(f.name, to_plain(getattr(options, f.name))) for f in dataclasses.fields(options)]

@@ -1,4 +1,4 @@
-"""The `search` table: how `python -m cfljax.tune` looks for the best setting of each method. Sweeps do not look at it."""
+"""The `search` table: how `python -m cfljax.tune` looks for the best setting of each method. Sweeps ignore it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Search:
 
 
 def read_search(value: object) -> Search:
-    """The checked `search` table of a spec; its seeds may be a range, as those of the spec."""
+    """Check the `search` table of a spec; its seeds may be a range, as the spec's seeds."""
     table: Table = need_table(value, "search")
     if "seeds" in table:
         table = {**table, "seeds": read_seeds(table["seeds"])}

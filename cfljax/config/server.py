@@ -1,4 +1,4 @@
-"""What the server makes of the updates of a cluster: the table `train.server`, and the average "nova"."""
+"""How the server applies the updates of a cluster: the table `train.server`, and the average "nova"."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import dataclasses
 
 from cfljax.config.frozen import FrozenTable
 from cfljax.config.optimisers import check_optimiser
-from cfljax.config.parts import pairs_of
+from cfljax.config.parts import list_pairs
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, Value, check, option, show
 from cfljax.round.config import MethodConfig, TrainOptions
 
-WHERE = "train.server"
+TABLE = "train.server"
 _RANDOM = ("noisy_sgd",)
 
 
@@ -24,37 +24,36 @@ class Server:
     arguments: Table | None = option(None, "its other arguments, written beside name and lr", beside=True)
 
     def check(self, where: str) -> None:
-        """Raise a SpecError for what optax does not have."""
+        """Reject what optax does not have."""
         if self.name in _RANDOM:
             raise SpecError(f'{where} = "{self.name}": keeps a random key, which checkpoints do not; noise is train.privacy')
         check_optimiser(self.name, self.arguments or {}, where, f"{where}.lr", server=True)
 
 
 def read_server(value: Value) -> Server | None:
-    """The checked options of the table; None and "none" stand for no table."""
+    """Check the options of the table; None and "none" mean no table."""
     if value is None or value == "none":
         return None
     if isinstance(value, Server):
         return value
     if isinstance(value, str):
-        raise SpecError(f'{WHERE} = "{value}": give its learning rate, too: {{ name = "{value}", lr = 0.1 }}')
+        raise SpecError(f'{TABLE} = "{value}": give its learning rate, too: {{ name = "{value}", lr = 0.1 }}')
     own = {key: each for key, each in value.items() if key in ("name", "lr")}
     rest = {key: each for key, each in value.items() if key not in own}
-    return check(Server, own | {"arguments": FrozenTable(rest) if rest else None}, WHERE)
+    return check(Server, own | {"arguments": FrozenTable(rest) if rest else None}, TABLE)
 
 
 def check_server(label: str, options: MethodConfig, server: Server | None) -> None:
-    """Raise a SpecError if the method has no models that an optimiser could move from round to round."""
+    """Reject a method without models that an optimiser could move from round to round."""
     if server is not None and not options.serves:
         if options.own_server:
-            raise SpecError(f"{WHERE}: the step of the server is method.{label}'s own; leave it out")
+            raise SpecError(f"{TABLE}: the step of the server is method.{label}'s own; leave it out")
         why = "it averages nothing, or makes other clusters in the course of a run"
-        raise SpecError(f"{WHERE}: method.{label} has no cluster models that stay what they are ({why}); leave it out")
+        raise SpecError(f"{TABLE}: method.{label} has no cluster models that stay what they are ({why}); leave it out")
 
 
 def check_average(label: str, options: MethodConfig, train: TrainOptions) -> None:
-    """Raise a SpecError where it is not known by how much a client's steps move its model, which FedNova divides by, or where what
-    it makes of a cluster would be averaged again."""
+    """Reject FedNova if it is unknown by how much a client's steps move its model, or if the result would be averaged again."""
     if getattr(options, "average", "") != "nova":
         return
     where = f'method.{label}.average = "nova"'
@@ -62,7 +61,7 @@ def check_average(label: str, options: MethodConfig, train: TrainOptions) -> Non
         raise SpecError(f"{where}: is for steps of SGD; leave out train.optimizer = {show(train.optimizer_pair[0])}")
     if train.schedule is not None:
         raise SpecError(f'{where}: head and body take different numbers of steps; leave out train.schedule = "{train.schedule}"')
-    for part, kind in pairs_of(options, train):
+    for part, kind in list_pairs(options, train):
         if kind == "all":
             told = f'what everybody shares is not averaged by steps; make it {part} = "cluster", or take average = "samples"'
             raise SpecError(f'{where} with train.parts.{part} = "all": {told}')

@@ -19,7 +19,7 @@ class Stop:
 
 
 def read_stop(value: Value) -> Stop | None:
-    """The checked options of the table; None and "none" stand for no table."""
+    """Check the options of the table; None and "none" mean no table."""
     if value is None or value == "none":
         return None
     if isinstance(value, Stop):
@@ -27,10 +27,10 @@ def read_stop(value: Value) -> Stop | None:
     return check(Stop, dict(value), "train.stop")
 
 
-NEEDED = "needs a part of the clients' samples that nobody trains on; add data.validation = 0.1"
+NEEDS_VALIDATION = "needs a part of the clients' samples that nobody trains on; add data.validation = 0.1"
 
 
 def check_stop(stop: Stop | None, validation: float) -> None:
-    """Raise a SpecError for a metric of validation samples where none are set aside."""
+    """Reject a metric of validation samples if there are none."""
     if stop is not None and stop.metric != "train_loss" and not validation:
-        raise SpecError(f'train.stop.metric = "{stop.metric}": {NEEDED}, or take "train_loss"')
+        raise SpecError(f'train.stop.metric = "{stop.metric}": {NEEDS_VALIDATION}, or take "train_loss"')

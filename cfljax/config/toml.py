@@ -21,8 +21,8 @@ _INTEGER = 2**63
 
 
 def loads(text: str) -> Table:
-    """The tables of a TOML text. A ValueError for what is not TOML, and for a key of hundreds of parts: Python's parser takes time
-    that grows with the square of the number of dots in a key."""
+    """Parse a TOML text. Raises a ValueError for invalid TOML, and for a key of hundreds of parts: the time of Python's parser
+    grows with the square of the number of dots in a key."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.count(".") > _DOTS and max(piece.count(".") for piece in _BETWEEN.split(line)) > _DOTS:
             raise ValueError(f"a key or value has more than {_DOTS} dots (at line {number}, column 1)")
@@ -30,7 +30,7 @@ def loads(text: str) -> Table:
 
 
 def load(path: Path) -> Table:
-    """The tables of a TOML file."""
+    """Parse a TOML file."""
     try:
         with path.open("rb") as file:
             content = file.read(_BYTES + 1)
@@ -49,7 +49,7 @@ def load(path: Path) -> Table:
     except RecursionError:
         raise SpecError("tables and lists are nested too deeply") from None
     except ValueError as error:  # TOMLDecodeError, and Python's own for numbers of thousands of digits
-        raise SpecError(_with_line(str(error))) from None
+        raise SpecError(_move_line(str(error))) from None
 
 
 def _toml_files(folder: Path) -> list[str]:
@@ -59,7 +59,7 @@ def _toml_files(folder: Path) -> list[str]:
         return []
 
 
-def _with_line(message: str) -> str:
+def _move_line(message: str) -> str:
     match = re.search(r"\s*\(at line (\d+), column \d+\)", message)
     if match:
         quote = " (a string without its closing quote?)" if "Illegal character '\\n'" in message else ""
@@ -67,9 +67,9 @@ def _with_line(message: str) -> str:
     return f"last line: {message.removesuffix(' (at end of document)')}"
 
 
-def sanitised(value: Value, where: str = "", depth: int = 0, left: list[int] | None = None) -> Value:
-    """The value as plain tables, lists, strings, numbers and booleans; a SpecError where it is too deep, too large or holds
-    anything else. `where` is its key; `left` counts down the entries that the whole spec may still have."""
+def sanitise(value: Value, where: str = "", depth: int = 0, left: list[int] | None = None) -> Value:
+    """Convert the value to plain tables, lists, strings, numbers and booleans; raise a SpecError if it is too deep, too large or
+    holds anything else. `where` is its key; `left` counts down the entries that the whole spec may still have."""
     left = left if left is not None else [_ENTRIES]
     left[0] -= 1
     if left[0] < 0:
@@ -77,9 +77,9 @@ def sanitised(value: Value, where: str = "", depth: int = 0, left: list[int] | N
     if depth > _DEEP:
         raise SpecError(f"{where[:60]}: nested more than {_DEEP} deep")
     if isinstance(value, dict):
-        return {_key(k, where): sanitised(v, f"{where}.{k}" if where else str(k), depth + 1, left) for k, v in value.items()}
+        return {_check_key(k, where): sanitise(v, f"{where}.{k}" if where else str(k), depth + 1, left) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [sanitised(v, where, depth + 1, left) for v in value]
+        return [sanitise(v, where, depth + 1, left) for v in value]
     if hasattr(value, "item") and not getattr(value, "shape", (1,)):  # a numpy number
         value = value.item()
     if isinstance(value, int) and not isinstance(value, bool) and not -_INTEGER <= value < _INTEGER:
@@ -97,7 +97,7 @@ def sanitised(value: Value, where: str = "", depth: int = 0, left: list[int] | N
     return value
 
 
-def _key(key: object, where: str) -> str:
+def _check_key(key: object, where: str) -> str:
     if not isinstance(key, str) or not key or not key.isprintable():
         raise SpecError(f"{where + ': ' if where else ''}{key!r} is not a key; a key is a printable string")
     return key

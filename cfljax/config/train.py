@@ -106,10 +106,10 @@ class Train:
         object.__setattr__(self, "clock", read_clock(self.clock))
         object.__setattr__(self, "asynchronous", read_asynchronous(self.asynchronous))
         object.__setattr__(self, "lora", read_lora(self.lora))
-        object.__setattr__(self, "parts", parts.read(self.parts))
-        object.__setattr__(self, "freeze", parts.frozen(self.freeze))
-        for name in transit.KINDS:
-            object.__setattr__(self, name, transit.read(getattr(self, name), name))
+        object.__setattr__(self, "parts", parts.read_parts(self.parts))
+        object.__setattr__(self, "freeze", parts.read_frozen(self.freeze))
+        for name in transit.TABLES:
+            object.__setattr__(self, name, transit.read_table(getattr(self, name), name))
         if isinstance(self.optimizer, dict):
             table = FrozenTable(self.optimizer)
             alone = set(table) == {"name"} and isinstance(table["name"], str)
@@ -163,23 +163,23 @@ class Train:
         return read_server(self.server)
 
     def vector_bytes(self, d: int) -> int:
-        """Bytes of an update of d numbers as a participant sends it."""
+        """Count the bytes of an update of d numbers as a participant sends it."""
         return 4 * d if (compress := self.transit.compress) is None else compress.bytes(d)
 
     def places(self, training: int, clients: int) -> int:
-        """The size S of the cohort axis, if `training` of all clients train: the number of participants. If all of those take part,
-        it is the number of all clients, so that the cohort keeps their order."""
+        """Return the size S of the cohort axis if `training` of all clients train: the number of participants. If all training
+        clients take part, it is the number of all clients, so that the cohort keeps their order."""
         drawn = self.participants(training)
         return drawn if drawn < training else clients
 
     def participants(self, training: int) -> int:
-        """How many clients take part in a round, if `training` clients train."""
+        """Return the number of participants of a round, if `training` clients train."""
         if isinstance(self.participation, int):
             return min(self.participation, training)
         return max(1, round(self.participation * training))
 
     def check(self, where: str) -> None:
-        """Raise a SpecError for options that cannot be combined."""
+        """Reject options that cannot be combined."""
         if self.epochs is not None and self.steps is not None:
             raise SpecError(f"{where}.steps = {self.steps}: give epochs or steps, not both (epochs = {self.epochs})")
         if isinstance(self.participation, float) and not self.participation <= 1:
@@ -214,7 +214,7 @@ class Train:
 
 
 def _check_robust(train: Train, forced: Forced, where: str) -> None:
-    """Raise a SpecError for options that a robust rule, which needs all updates at once and without noise, cannot have."""
+    """Reject options that exclude a robust rule, which needs all updates at once and without noise."""
     privacy, _, _, robust = train.transit
     if robust is None:
         return
@@ -225,7 +225,7 @@ def _check_robust(train: Train, forced: Forced, where: str) -> None:
 
 
 def _check_keep_state(train: Train, where: str) -> None:
-    """Raise a SpecError for options with which an optimiser has no state, or none that could go on."""
+    """Reject options with which an optimiser has no state, or none that could continue."""
     for name in ("schedule", "asynchronous"):
         if getattr(train, name) is not None:
             why = "one state per client is kept, round by round; leave out one"
@@ -235,7 +235,7 @@ def _check_keep_state(train: Train, where: str) -> None:
 
 
 def _check_optimizer(train: Train, where: str) -> None:
-    """Raise a SpecError for an optimiser that optax does not have, or arguments that it does not take."""
+    """Reject an optimiser that optax does not have, or arguments that it does not take."""
     if isinstance(train.optimizer, dict) and not isinstance(train.optimizer.get("name"), str):
         raise SpecError(f'{where} = {show(train.optimizer)}: the table needs a name, as in {{ name = "adam", b1 = 0.8 }}')
     (name, arguments), momentum = train.optimizer_pair, train.momentum

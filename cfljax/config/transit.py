@@ -12,7 +12,7 @@ from cfljax.errors import SpecError
 from cfljax.registry.options import Table, Value, check, option, show
 from cfljax.round.config import MethodConfig
 
-INSTALL = 'pip install ".[privacy]" in the checkout'
+INSTALL_COMMAND = 'pip install ".[privacy]" in the checkout'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +39,11 @@ class Privacy:
             object.__setattr__(self, "choice", check(Choice, self.choice, "train.privacy.choice"))
 
     def check(self, where: str) -> None:
-        """Raise a SpecError if the package that computes ε is not installed."""
+        """Reject noise if the package that computes ε is not installed."""
         if self.noise > 0 and importlib.util.find_spec("dp_accounting") is None:
-            raise SpecError(f"{where}.noise = {self.noise}: its ε is computed by dp-accounting, which is not installed: {INSTALL}")
+            raise SpecError(
+                f"{where}.noise = {self.noise}: its ε is computed by dp-accounting, which is not installed: {INSTALL_COMMAND}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Named:
                 object.__setattr__(self, name, default)
 
     def check(self, where: str) -> None:
-        """Raise a SpecError for an option that belongs to another name."""
+        """Reject an option that belongs to another name."""
         for key, (_, owners) in self.OWNERS.items():
             if (value := getattr(self, key)) is not None and self.name not in owners:
                 names = " or ".join(f'"{owner}"' for owner in owners)
@@ -78,9 +80,9 @@ class Compress(Named):
     feedback: bool = option(False, "a client keeps what is dropped, and adds it to its next update")
 
     def bytes(self, d: int) -> int:
-        """Bytes that a compressed vector of d numbers takes."""
+        """Count the bytes of a compressed vector of d numbers."""
         if self.name == "topk":
-            return 8 * kept(self.keep, d)  # a number and its place
+            return 8 * count_kept(self.keep, d)  # a number and its index
         return 4 + (d if self.name == "int8" else -(-d // 8))
 
 
@@ -107,7 +109,7 @@ class Robust(Named):
     liars: float | None = option(None, "krum: the share of a cluster's members that may attack (0.2)", low=0, traced=True)
 
     def check(self, where: str) -> None:
-        """Raise a SpecError for a share that leaves no member."""
+        """Reject a share that leaves no member."""
         super().check(where)
         for name in ("trim", "liars"):
             if (value := getattr(self, name)) is not None and not value < 0.5:
@@ -129,28 +131,28 @@ class Transit(NamedTuple):
         return made if isinstance(made, Choice) else None
 
 
-NOTHING = ("none", "mean")
+NONE_WORDS = ("none", "mean")
 """Words that mean the same as leaving the table out. They are for lists of values."""
-KINDS: dict[str, type[Any]] = {"privacy": Privacy, "compress": Compress, "attack": Attack, "robust": Robust}
+TABLES: dict[str, type[Any]] = {"privacy": Privacy, "compress": Compress, "attack": Attack, "robust": Robust}
 
 
-def read(value: Value, name: str) -> Any:
-    """The checked options of the table `train.<name>`. A word stands for a table with that name and nothing else; "none" (for
-    `robust` also "mean") and None stand for no table."""
-    if value in (None, *NOTHING):
+def read_table(value: Value, name: str) -> Any:
+    """Check the options of the table `train.<name>`. A word stands for a table with only that name; "none" (for `robust` also
+    "mean") and None mean no table."""
+    if value in (None, *NONE_WORDS):
         return None
-    if isinstance(value, tuple(KINDS.values())):
+    if isinstance(value, tuple(TABLES.values())):
         return value
-    return check(KINDS[name], {"name": value} if isinstance(value, str) else dict(value), f"train.{name}")
+    return check(TABLES[name], {"name": value} if isinstance(value, str) else dict(value), f"train.{name}")
 
 
 def keeps_dropped(options: MethodConfig, transit: Transit) -> bool:
-    """Whether clients keep what compression drops of their updates."""
+    """Return whether clients keep what compression drops of their updates."""
     return transit.compress is not None and transit.compress.feedback and options.sends
 
 
 def check_method(label: str, options: MethodConfig, transit: Transit) -> None:
-    """Raise a SpecError for what the method cannot do with updates in transit."""
+    """Reject a method that cannot treat updates in transit so."""
     if keeps_dropped(options, transit) and options.no_feedback:
         raise SpecError(f"train.compress.feedback with method.{label}: {options.no_feedback}; leave it out for this method")
     if transit.choice is not None and not options.chooses_by_loss:
@@ -158,6 +160,6 @@ def check_method(label: str, options: MethodConfig, transit: Transit) -> None:
         raise SpecError(f"train.privacy.choice with method.{label}: {why}; leave it out for this method")
 
 
-def kept(share: float | None, d: int) -> int:
-    """How many of d numbers are kept if this share of them is sent: at least one."""
+def count_kept(share: float | None, d: int) -> int:
+    """Return how many of d numbers are sent for this share: at least one."""
     return min(d, max(1, math.ceil((share or 0.0) * d - 1e-6)))

@@ -29,7 +29,7 @@ class Range(NamedTuple):
     integer: bool
 
     def draw(self, key: str, search_seed: int, sample: int) -> float | int:
-        """The value of the option `key` in that sample of the search. Nothing else in the spec changes the draw."""
+        """Draw the value of the option `key` in that sample of the search. Nothing else in the spec changes the draw."""
         share = np.random.default_rng([search_seed, zlib.crc32(key.encode()), sample]).random()
         high = self.high + 1 if self.integer else self.high
         if self.log:
@@ -65,8 +65,8 @@ class Field(NamedTuple):
 
 
 @functools.cache
-def fields_of(cls: type) -> dict[str, Field]:
-    """The options of an Options class by name."""
+def list_fields(cls: type) -> dict[str, Field]:
+    """Return the options of an Options class by name."""
     hints = typing.get_type_hints(cls)
     missing = dataclasses.MISSING
     return {
@@ -76,20 +76,20 @@ def fields_of(cls: type) -> dict[str, Field]:
     }
 
 
-def items_of(value: Value, where: str) -> list[Value]:
-    """The items of a list; for any other value, a list with it alone. A SpecError for an empty list."""
+def to_list(value: Value, where: str) -> list[Value]:
+    """Return the items of a list; any other value counts as a list of one. Raises a SpecError for an empty list."""
     if value == []:
         raise SpecError(f"{where} = []: an empty list leaves nothing to run")
     return value if isinstance(value, list) else [value]
 
 
-def axis(value: Value, field: Field, where: str) -> list[Value]:
-    """The values to run: several for a list or a range, else one. A range to draw from at random is one `Range`."""
-    if not isinstance(value, list) or _depth(value) <= field.depth:
-        return values_of(value, field, where)
+def expand_axis(value: Value, field: Field, where: str) -> list[Value]:
+    """List the values to run: several for a list or a range, else one. A range to draw from at random is one `Range`."""
+    if not isinstance(value, list) or _count_depth(value) <= field.depth:
+        return expand_entry(value, field, where)
     found: list[Value] = []
-    for item in items_of(value, where):
-        values = values_of(item, field, where)
+    for item in to_list(value, where):
+        values = expand_entry(item, field, where)
         if isinstance(values[0], Range):
             raise SpecError(f"{where} = {show(value)}: a random range stands alone, not in a list")
         found += values
@@ -98,23 +98,23 @@ def axis(value: Value, field: Field, where: str) -> list[Value]:
     return found
 
 
-def values_of(value: Value, field: Field, where: str) -> list[Value]:
-    """The values that one entry of an axis stands for: those of the range that it writes, else itself alone."""
+def expand_entry(value: Value, field: Field, where: str) -> list[Value]:
+    """List the values that one entry of an axis stands for: those of a range, else the entry itself."""
     if isinstance(value, str):
         if int in field.kinds and (match := _RANGE.fullmatch(value)):
-            return [check_value(v, field.hint, field.meta, where) for v in integers(match, value, where)]
+            return [check_value(v, field.hint, field.meta, where) for v in expand_range(match, value, where)]
         if {int, float} & set(field.kinds) and (match := _SPACED.fullmatch(value)):
-            return spaced(match[1], match[2], field, f'{where} = "{value}"', where)
+            return expand_spaced(match[1], match[2], field, f'{where} = "{value}"', where)
     if isinstance(value, dict):
         if not field.table and ({"low", "high"} & set(value)):
-            return [_random_table(value, field, where)]
+            return [_parse_random(value, field, where)]
         if field.table:
-            return _inner_axes(value, where, field.meta.get("lists") or ())
+            return _expand_table(value, where, field.meta.get("lists") or ())
     return [check_value(value, field.hint, field.meta, where)]
 
 
-def integers(match: re.Match[str], text: str, where: str) -> range:
-    """`start:stop` or `start:stop:step`, the stop not included."""
+def expand_range(match: re.Match[str], text: str, where: str) -> range:
+    """Expand `start:stop` or `start:stop:step`, the stop not included."""
     start, stop, step = int(match[1]), int(match[2]), int(match[3] or 1)
     if step == 0:
         raise SpecError(f'{where} = "{text}": the step is 0')
@@ -126,14 +126,14 @@ def integers(match: re.Match[str], text: str, where: str) -> range:
     return found
 
 
-def range_of(text: str, where: str) -> list[int] | None:
-    """The integers of the range that the text writes; None if it is not a range."""
+def parse_range(text: str, where: str) -> list[int] | None:
+    """List the integers of the range that the text writes; None if it is not a range."""
     match = _RANGE.fullmatch(text)
-    return list(integers(match, text, where)) if match else None
+    return list(expand_range(match, text, where)) if match else None
 
 
-def spaced(kind: str, inside: str, field: Field, shown: str, where: str) -> list[Value]:
-    """`lin(a, b, n)` and `log(a, b, n)`: n values from a to b; without n, a random range."""
+def expand_spaced(kind: str, inside: str, field: Field, shown: str, where: str) -> list[Value]:
+    """Expand `lin(a, b, n)` and `log(a, b, n)` to n values from a to b; without n, a random range."""
     try:
         numbers = [float(part) for part in inside.split(",")]
     except ValueError:
@@ -144,7 +144,7 @@ def spaced(kind: str, inside: str, field: Field, shown: str, where: str) -> list
     if kind == "log" and min(low, high) <= 0:
         raise SpecError(f"{shown}: a logarithmic range needs numbers above 0")
     if len(numbers) == 2:
-        return [_random(low, high, kind == "log", field, shown, where)]
+        return [_make_range(low, high, kind == "log", field, shown, where)]
     count = numbers[2]
     if count != int(count) or not 1 <= count <= MAX_RUNS:
         raise SpecError(f"{shown}: the number of values must be an integer from 1 to {MAX_RUNS:,}")
@@ -158,7 +158,7 @@ def spaced(kind: str, inside: str, field: Field, shown: str, where: str) -> list
     return [check_value(float(f"{v:.12g}"), field.hint, field.meta, where) for v in steps]
 
 
-def _random_table(table: Table, field: Field, where: str) -> Range:
+def _parse_random(table: Table, field: Field, where: str) -> Range:
     shown = f"{where} = {show(table)}"
     for key in table:
         if key not in ("low", "high", "log"):
@@ -169,10 +169,10 @@ def _random_table(table: Table, field: Field, where: str) -> Range:
         raise SpecError(f"{shown}: a random range needs low and high, both numbers")
     if not isinstance(log, bool):
         raise SpecError(f"{shown}: log is true or false")
-    return _random(low, high, log, field, shown, where)
+    return _make_range(low, high, log, field, shown, where)
 
 
-def _random(low: float, high: float, log: bool, field: Field, shown: str, where: str) -> Range:
+def _make_range(low: float, high: float, log: bool, field: Field, shown: str, where: str) -> Range:
     if not {int, float} & set(field.kinds):
         raise SpecError(f"{shown}: only numbers can be drawn at random")
     if not low < high or not math.isfinite(high - low):
@@ -187,20 +187,20 @@ def _random(low: float, high: float, log: bool, field: Field, shown: str, where:
     return Range(low, high, log, integer)
 
 
-def _inner_axes(table: Table, where: str, lists: tuple[str, ...]) -> list[Table]:
-    """The tables that an option's table with lists stands for: one for each combination of the lists' values. A list of numbers is
-    itself the value of the keys `lists`."""
+def _expand_table(table: Table, where: str, lists: tuple[str, ...]) -> list[Table]:
+    """Expand an option's table with lists to one table for each combination of the lists' values. A list of numbers is itself the
+    value of the keys `lists`."""
     found: list[Table] = [{}]
     for key, value in table.items():
-        values = [value] if key in lists and _depth(value) == 1 else items_of(value, f"{where}.{key}")
+        values = [value] if key in lists and _count_depth(value) == 1 else to_list(value, f"{where}.{key}")
         if len(found) * len(values) > MAX_RUNS:
             raise SpecError(f"{where}: has more than {MAX_RUNS:,} values, which is the most that a sweep may have")
         found = [{**table, key: v} for table in found for v in values]
     return found
 
 
-def _depth(value: Value) -> int:
-    return 1 + max((_depth(v) for v in value), default=0) if isinstance(value, list) else 0
+def _count_depth(value: Value) -> int:
+    return 1 + max((_count_depth(v) for v in value), default=0) if isinstance(value, list) else 0
 
 
 def _depth_of_hint(kind: Hint) -> int:

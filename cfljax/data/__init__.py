@@ -11,29 +11,29 @@ import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.files import find, folders
-from cfljax.data.sources import SOURCES, DrawSource, FileOptions, ReadSource, SourceArrays, takes_folders
+from cfljax.data.sources import SOURCES, DrawSource, FileOptions, ReadSource, SourceArrays, reads_folders
 from cfljax.errors import DataError
 from cfljax.registry.checksums import sum_of_files, sum_of_source, sum_or_failure
 from cfljax.registry.options import Options, Value, check, files_of
 from cfljax.types import Source
 
-__all__ = ["SOURCES", "FileOptions", "contents", "find", "load", "loaded", "options_for"]
+__all__ = ["SOURCES", "FileOptions", "data_checksum", "find", "load", "load_checked", "options_for"]
 
 
 def options_for(name: str) -> type:
-    """The Options class of a data set, known before any data is read: that of a registered source, else `FileOptions`."""
+    """Return the Options class of a data set before reading any data: the registered source's, or `FileOptions`."""
     return SOURCES.entry(name).options if name in SOURCES else FileOptions
 
 
 def reads_files(name: str) -> bool:
     """Whether a data set of that name comes from the user's files, and not from the program."""
-    return name not in SOURCES or takes_folders(SOURCES.entry(name).make)
+    return name not in SOURCES or reads_folders(SOURCES.entry(name).make)
 
 
 def load(name: str, options: Any = None, path: str | None = None, *, seed: int = 0) -> Source:
-    """The data set of that name: a registered source, else local files in `path` or $CFLJAX_DATA, else a set that
-    tensorflow-datasets has prepared. `options` is a table (checked here) or an instance of `options_for(name)`; `seed`
-    matters to sources that draw their samples."""
+    """Load the data set of that name: a registered source, else local files in `path` or $CFLJAX_DATA, else a set that
+    tensorflow-datasets has prepared. `options` is a table (checked here) or an instance of `options_for(name)`; `seed` matters to
+    sources that draw their samples."""
     kind = options_for(name)
     if not isinstance(options, kind):
         options = check(kind, dict(options or {}), "data")
@@ -41,13 +41,13 @@ def load(name: str, options: Any = None, path: str | None = None, *, seed: int =
         return find(name, path).read(options)
     make, rng = SOURCES.entry(name).make, np.random.default_rng([seed, zlib.crc32(name.encode())])
     where = _folders(name, path)
-    if takes_folders(make):
-        return _checked(name, cast(ReadSource, make)(options, rng, where=where))
-    return _checked(name, cast(DrawSource, make)(options, rng))
+    if reads_folders(make):
+        return _to_source(name, cast(ReadSource, make)(options, rng, where=where))
+    return _to_source(name, cast(DrawSource, make)(options, rng))
 
 
 def _folders(name: str, path: str | None) -> list[Path]:
-    """Where the data set of that name is looked for; nowhere, if the program makes it without files."""
+    """List the folders that are searched for the data set; none if the program makes it without files."""
     if reads_files(name):
         return folders(path)
     if path is not None:
@@ -55,46 +55,47 @@ def _folders(name: str, path: str | None) -> list[Path]:
     return []
 
 
-_summed: dict[tuple[object, ...], Source] = {}
-"""The user's data set that was summed last: reading it again may take long."""
+_last_hashed: dict[tuple[object, ...], Source] = {}
+"""The user's data set whose checksum was computed last: reading it again may take long."""
 
 
-def contents(name: str, options: Options, path: str | None = None, *, seed: int = 0) -> str:
-    """A sum of what `load` would read now: of its files, or of the arrays that a user's program returns, which may read anything.
-    It is "" for a data set that is decided by name, options and seed alone."""
+def data_checksum(name: str, options: Options, path: str | None = None, *, seed: int = 0) -> str:
+    """Compute a checksum of what `load` would read now: of its files, or of the arrays that a user's program returns, which may
+    read anything. It is "" for a data set that name, options and seed determine."""
     files = [(f"data.{key}", file) for key, file in files_of(options).items()]  # which may change as the others do
     if name not in SOURCES:
         return sum_of_files([*files, *find(name, path).files()])
     if SOURCES.origin(name) is not None:
-        return sum_or_failure(lambda: _sum_of_users(name, options, path, seed))
+        return sum_or_failure(lambda: _checksum_user_data(name, options, path, seed))
     where, entry = _folders(name, path), SOURCES.entry(name)
     if where and entry.files is not None:
         files += entry.files(options, where)
     return sum_of_files(files) if files else ""
 
 
-def _sum_of_users(name: str, options: Options, path: str | None, seed: int) -> str:
+def _checksum_user_data(name: str, options: Options, path: str | None, seed: int) -> str:
     source = load(name, options, path, seed=seed)
-    _summed.clear()
-    _summed[name, options, path, seed, found := sum_of_source(source)] = source
+    _last_hashed.clear()
+    _last_hashed[name, options, path, seed, found := sum_of_source(source)] = source
     return found
 
 
 @functools.lru_cache(maxsize=2)
-def loaded(name: str, options: Options, path: str | None, seed: int, wanted: str) -> Source:
-    """What `load` returns; a DataError if its `contents` are not the `wanted` ones, which are part of the id."""
-    source = _summed.pop((name, options, path, seed, wanted), None)
+def load_checked(name: str, options: Options, path: str | None, seed: int, wanted: str) -> Source:
+    """Load the data set as `load` does; raise a DataError if its `contents` are not the `wanted` ones, which are part of the run's
+    id."""
+    source = _last_hashed.pop((name, options, path, seed, wanted), None)
     if source is not None:
         return source
     source = load(name, options, path, seed=seed)
     of_user = name in SOURCES and SOURCES.origin(name) is not None
-    if (sum_of_source(source) if of_user else contents(name, options, path, seed=seed)) != wanted:
+    if (sum_of_source(source) if of_user else data_checksum(name, options, path, seed=seed)) != wanted:
         raise DataError(f'data "{name}": has changed since the runs were planned; start again')
     return source
 
 
-def _checked(name: str, made: SourceArrays) -> Source:
-    """What the program of a source returned, as a Source; the arrays of a user's program are checked first."""
+def _to_source(name: str, made: SourceArrays) -> Source:
+    """Convert what the program of a source returned to a Source; a user's arrays are checked first."""
     if SOURCES.origin(name) is None and isinstance(made, Source):
         return made
     named = made._asdict() if isinstance(made, Source) else made

@@ -9,15 +9,19 @@ import numpy as np
 from cfljax.errors import DataError
 from cfljax.types import Source
 
-MOST_CLASSES = 100_000
-"""A label of this size or more is an error, as data sets have fewer classes."""
+MAX_CLASSES = 100_000
+"""The largest allowed number of classes."""
 _PARTS = ("train", "test")
 
 
 def source(name: str, where: str, named: Mapping[str, np.ndarray], classes: int | None = None) -> Source:
-    """A checked Source of arrays by their names: x_train, y_train, x_test, y_test, and where they are given user_train, user_test,
-    population_train, population_test (any numbers, one per sample), y_coarse_train, y_coarse_test (coarse labels of the samples) or
-    coarse (of the classes), and table. `where` names the file in errors."""
+    """Check arrays by their names and make a Source.
+
+    Args:
+        where: the file's name in errors.
+        named: x_train, y_train, x_test, y_test, and optionally user_train, user_test, population_train, population_test (any
+          numbers, one per sample), y_coarse_train, y_coarse_test (coarse labels of the samples) or coarse (of the classes), and
+          table."""
     table = named.get("table")
     x_train, x_test = (samples(named[f"x_{part}"], f"{where}: x_{part}", table) for part in _PARTS)
     y_train, y_test = (labels(named[f"y_{part}"], f"{where}: y_{part}", classes) for part in _PARTS)
@@ -35,13 +39,13 @@ def source(name: str, where: str, named: Mapping[str, np.ndarray], classes: int 
             f"{where}: y_train has shape {list(y_train.shape)} and y_test {list(y_test.shape)}: must have the same labels"
         )
     classes = classes or (y_train.shape[1] if y_train.ndim == 2 else int(max(y_train.max(), y_test.max(initial=0))) + 1)
-    user_train, user_test, population = _people(where, named, {"train": len(y_train), "test": len(y_test)})
-    coarse = _coarse(where, named, (y_train, y_test), classes)
+    user_train, user_test, population = _number_users(where, named, {"train": len(y_train), "test": len(y_test)})
+    coarse = _check_coarse(where, named, (y_train, y_test), classes)
     return Source(name, x_train, y_train, x_test, y_test, classes, user_train, user_test, population, table, coarse)
 
 
-def parted(test: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
-    """Arrays of all samples (x, y, perhaps user) in parts, as `source` takes them; `test` bool[n] marks the test samples."""
+def split_parts(test: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
+    """Split arrays of all samples (x, y, perhaps user) into the parts that `source` takes; `test` bool[n] marks test samples."""
     rows = {"train": ~test, "test": test}
     return {f"{key}_{part}": values[rows[part]] for key, values in named.items() for part in _PARTS}
 
@@ -77,10 +81,7 @@ def samples(x: np.ndarray, where: str, table: np.ndarray | None = None) -> np.nd
     else:
         raise DataError(f"{where} is {x.dtype}: save images as uint8 and other numbers as float32")
     if channels_first:
-        raise DataError(
-            f"{where} has shape {list(x.shape)}: images are [samples, height, width, channels], channels last; "
-            "turn them with x.transpose(0, 2, 3, 1)"
-        )
+        raise DataError(f"{where} has shape {list(x.shape)}: images must have channels last; use x.transpose(0, 2, 3, 1)")
     return x
 
 
@@ -101,19 +102,19 @@ def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 2 and y.shape[1]:
-        return _several(y, where, classes)
+        return _check_several(y, where, classes)
     if y.ndim != 1:
         raise DataError(f"{where} has shape {list(y.shape)}: must be [samples], or [samples, labels] of 0 and 1")
     if not np.issubdtype(y.dtype, np.integer):
         raise DataError(f"{where} is {y.dtype}: labels are integers 0, 1, …")
-    most = classes or MOST_CLASSES
+    most = classes or MAX_CLASSES
     bad = (y < 0) | (y >= most)
     if bad.any():
         raise DataError(f"{where} has the label {y[_first(bad)]} in sample {_first(bad)}: labels are 0 … {most - 1}")
     return y.astype(np.int32, copy=False)
 
 
-def _several(y: np.ndarray, where: str, classes: int | None) -> np.ndarray:
+def _check_several(y: np.ndarray, where: str, classes: int | None) -> np.ndarray:
     if not (np.issubdtype(y.dtype, np.integer) or y.dtype == bool) or ((y != 0) & (y != 1)).any():
         raise DataError(f"{where} has shape {list(y.shape)}: must be 0 or 1 for each label of a sample, as integers")
     if classes not in (None, y.shape[1]):
@@ -121,7 +122,7 @@ def _several(y: np.ndarray, where: str, classes: int | None) -> np.ndarray:
     return y.astype(np.int32, copy=False)
 
 
-def _coarse(where: str, named: Mapping[str, np.ndarray], y: tuple[np.ndarray, np.ndarray], classes: int) -> np.ndarray | None:
+def _check_coarse(where: str, named: Mapping[str, np.ndarray], y: tuple[np.ndarray, np.ndarray], classes: int) -> np.ndarray | None:
     """i32[classes]: the coarse label of each class, −1 for a class without samples; None where nothing says it."""
     if y[0].ndim == 2 and ("coarse" in named or "y_coarse_train" in named):
         raise DataError(f"{where}: samples have several labels, and these no coarse label; leave out y_coarse_train and coarse")
@@ -153,7 +154,7 @@ def _coarse(where: str, named: Mapping[str, np.ndarray], y: tuple[np.ndarray, np
     return coarse
 
 
-def _people(
+def _number_users(
     where: str, named: Mapping[str, np.ndarray], sizes: dict[str, int]
 ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
     """(User of each training sample, of each test sample, population of each user), with users numbered 0 … U − 1 over both

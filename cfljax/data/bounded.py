@@ -37,7 +37,7 @@ PUBLISHED_MD5 = {
 
 
 def check_md5(name: str, file: Path, file_name: str = "") -> None:
-    """A DataError where a file of a well-known data set is not the published one. Files without a published checksum pass."""
+    """Raise a DataError if a file of a well-known data set is not the published one. Files without a published checksum pass."""
     published = PUBLISHED_MD5.get(name, {}).get(file_name or file.name)
     if published is None:
         return
@@ -51,15 +51,15 @@ def check_md5(name: str, file: Path, file_name: str = "") -> None:
 
 
 def read_json(file: Path, pairs_hook: Callable[[list[tuple[str, Value]]], Value] | None = None) -> Value:
-    """The content of a JSON file; a DataError where it cannot be read. `pairs_hook` makes each object from its entries."""
-    with readable(file, "as JSON"):
+    """Read a JSON file; a DataError says why it cannot be read. `pairs_hook` makes each object from its entries."""
+    with parser_errors(file, "as JSON"):
         return json.loads(file.read_text("utf-8"), object_pairs_hook=pairs_hook)
 
 
 @contextlib.contextmanager
-def readable(where: Path | str, form: str = "", then: str = "") -> Iterator[None]:
-    """A context in which any error, as broken and hostile files provoke every kind in parsers, becomes the DataError
-    `WHERE: cannot be read FORM (REASON)THEN`. A DataError stays as it is."""
+def parser_errors(where: Path | str, form: str = "", then: str = "") -> Iterator[None]:
+    """Turn any error of a parser into the DataError `WHERE: cannot be read FORM (REASON)THEN`, because damaged files raise almost
+    anything. A DataError stays as it is."""
     try:
         yield
     except DataError:
@@ -67,9 +67,9 @@ def readable(where: Path | str, form: str = "", then: str = "") -> Iterator[None
     except MemoryError as e:  # also if a header claims what the file does not hold
         raise DataError(f"{where}: does not fit into memory") from e
     except Exception as e:
-        raise DataError(f"{where}: cannot be read{form and f' {form}'} ({reason(e)}){then}") from e
+        raise DataError(f"{where}: cannot be read{form and f' {form}'} ({one_line_reason(e)}){then}") from e
 
 
-def reason(error: BaseException) -> str:
-    """The error as one short line."""
+def one_line_reason(error: BaseException) -> str:
+    """Format the error as one short line."""
     return " ".join(str(error).split())[:200] or type(error).__name__

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import check_md5, readable
+from cfljax.data.bounded import check_md5, parser_errors
 from cfljax.data.sources import FileOptions, Reader
 from cfljax.errors import DataError
 from cfljax.types import Source
@@ -27,24 +27,24 @@ class _Form(NamedTuple):
 
 
 _BATCHES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
-FORMS = (
+ARCHIVES = (
     _Form("cifar-10-binary.tar.gz", "cifar-10-batches-bin", _BATCHES, "test_batch.bin", 1, 10),
     _Form("cifar-100-binary.tar.gz", "cifar-100-binary", ("train.bin",), "test.bin", 2, 100),
 )
 _PIXELS = 3 * 32 * 32
-COARSE = np.frombuffer(
+COARSE_LABELS = np.frombuffer(
     bytes.fromhex(
         "04010e08000607071203030e0912070b0309070b060b050a07060d0f030f000b010a0c0e10090b05051308080f0d0e11120a"
         "100411040200110412110a03020c0c100c010913020a0001100c090d0f0d101302040613050508131201020f060011080e0d"
     ),
     np.uint8,
 ).astype(np.int32)
-"""The coarse label of each of CIFAR-100's classes, for copies of the data set that come without."""
+"""The coarse label of each of CIFAR-100's classes, for copies of the data set without coarse labels."""
 
 
 def detect(name: str, folder: Path) -> Reader | None:
-    """A reader, where the folder holds the archive or the first file of it."""
-    for form in FORMS:
+    """Return a reader if the folder holds the archive or its first file."""
+    for form in ARCHIVES:
         archive = folder / form.archive
         if archive.is_file():
             return Reader(partial(_from_archive, name, archive, form), partial(list, [("archive", archive)]))
@@ -64,7 +64,7 @@ def _from_files(name: str, folder: Path, form: _Form, options: FileOptions) -> S
         file = folder / file_name
         if not file.is_file():
             raise DataError(f"{folder}: has no {file_name}; {form.archive} holds it")
-        with readable(file):
+        with parser_errors(file):
             parts[file_name] = _records(file.read_bytes(), form, str(file))
     return _source(name, str(folder), parts, form, options)
 
@@ -73,7 +73,7 @@ def _from_archive(name: str, file: Path, form: _Form, options: FileOptions) -> S
     if options.checksums:
         check_md5(name, file)
     parts = {}
-    with readable(file, then=": download it again"), tarfile.open(file, "r:gz") as archive:
+    with parser_errors(file, then=": download it again"), tarfile.open(file, "r:gz") as archive:
         for member in archive:
             base = member.name.rsplit("/", 1)[-1]
             content = archive.extractfile(member) if member.isreg() and base in (*form.train, form.test) else None

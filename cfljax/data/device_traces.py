@@ -3,7 +3,7 @@
 Made:
 - `nights`: phones that charge at night. Each client has a time zone, goes to bed about 23 o'clock, gets up about 7, and
   in one night of ten forgets the charger.
-- `warm`: devices that are always there and slow down while they are warm. Each is at full speed for one to four hours and then at
+- `warm`: devices that are always available and slow down while they are warm: full speed for one to four hours, then
   0.3 to 0.7 of it for as long, over and over.
 
 Published: `state_traces.json` of FLASH (Yang et al. 2021), which its authors offer at https://github.com/PKU-Chengxu/FLASH: for
@@ -25,9 +25,9 @@ import numpy as np
 from cfljax.errors import DataError
 
 HOUR, DAY = 3600.0, 86400.0
-MADE = ("nights", "warm")
+GENERATED = ("nights", "warm")
 CELLULAR = ("unknown", "2g", "3g", "4g", "5g")
-STATES = {
+EVENT_STATES = {
     **dict.fromkeys(CELLULAR, ("wifi", False)),
     "wifi": ("wifi", True),
     "battery_charged_on": ("charging", True),
@@ -35,8 +35,8 @@ STATES = {
     "screen_lock": ("locked", True),
     "screen_unlock": ("locked", False),
 }
-"""Event -> (what it is about, what holds from then on). All other events of a phone say nothing about whether it is available."""
-OTHERS = ("battery_low", "battery_okay", "phone_on", "phone_off", "screen_on", "screen_off")
+"""Event -> (property,its new state). Other events do not change whether the phone is available."""
+OTHER_EVENTS = ("battery_low", "battery_okay", "phone_on", "phone_off", "screen_on", "screen_off")
 
 
 class Line(NamedTuple):
@@ -48,14 +48,14 @@ class Line(NamedTuple):
     speed: float
 
 
-def as_csv(lines: list[Line], second: float) -> str:
-    """A trace as `train.clock.trace` reads it. `second`: how long one second lasts on the clock."""
+def format_csv(lines: list[Line], second: float) -> str:
+    """Format a trace as `train.clock.trace` reads it. `second`: how long one second lasts on the clock."""
     rows = [f"{line.client},{line.second * second:.10g},{int(line.available)},{line.speed:g}" for line in lines]
     return "\n".join(["client,second,available,speed", *rows, ""])
 
 
-def made(kind: str, clients: int, days: int, seed: int) -> list[Line]:
-    """The lines of a made trace: the same ones for the same numbers."""
+def generate_trace(kind: str, clients: int, days: int, seed: int) -> list[Line]:
+    """Generate the lines of a trace; equal arguments give equal lines."""
     rng = np.random.default_rng(seed)
     each = {"nights": _nights, "warm": _warm}[kind]
     return [line for client in range(clients) for line in each(client, days, rng)]
@@ -80,9 +80,9 @@ def _warm(client: int, days: int, rng: np.random.Generator) -> Iterator[Line]:
         second, warm = second + round(rng.uniform(1, 4) * HOUR), not warm
 
 
-def of_phones(file: Path, clients: int, seed: int) -> list[Line]:
-    """The lines of random phones of a file of FLASH, one for each client. DataError where there are too few."""
-    phones = _phones(file)
+def sample_phones(file: Path, clients: int, seed: int) -> list[Line]:
+    """Pick random phones from a file of FLASH, one for each client; raise a DataError if there are too few."""
+    phones = _read_phones(file)
     chosen: list[list[tuple[datetime, bool]]] = []
     for name in np.random.default_rng(seed).permutation(sorted(phones)):
         if len(chosen) < clients and (changes := _changes(phones[str(name)])):
@@ -98,7 +98,7 @@ def of_phones(file: Path, clients: int, seed: int) -> list[Line]:
     return lines
 
 
-def _phones(file: Path) -> dict[str, str]:
+def _read_phones(file: Path) -> dict[str, str]:
     """Phone -> its events, one a line."""
     try:
         table = json.loads(file.read_text(encoding="utf-8"))
@@ -122,7 +122,7 @@ def _changes(events: str) -> list[tuple[datetime, bool]]:
     for text in filter(None, map(str.strip, events.splitlines())):
         when, _, event = (part.strip() for part in text.partition("\t"))
         event = event.lower()
-        if event not in STATES and event not in OTHERS and not event.endswith("%"):
+        if event not in EVENT_STATES and event not in OTHER_EVENTS and not event.endswith("%"):
             return []
         try:
             time = datetime.strptime(when, "%Y-%m-%d %H:%M:%S")
@@ -130,8 +130,8 @@ def _changes(events: str) -> list[tuple[datetime, bool]]:
             return []
         if states and time < next(reversed(states)):
             return []
-        if event in STATES:
-            about, now = STATES[event]
+        if event in EVENT_STATES:
+            about, now = EVENT_STATES[event]
             holds[about] = now
         states[time] = all(holds.values())
     changes = [change for change, before in zip(states.items(), [None, *states.values()], strict=False) if change[1] != before]

@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+:-]*(/[A-Za-z0-9][\w.+:-]*)*")
 
 
 def folders(path: str | None) -> list[Path]:
-    """The folders to search: `path` alone where it is given, else $CFLJAX_DATA and the cache's `data`."""
+    """List the folders to search: `path` alone if it is given, else $CFLJAX_DATA and the cache's `data`."""
     if path is not None:
         where = Path(path).expanduser()
         if not where.exists():
@@ -29,7 +29,8 @@ def folders(path: str | None) -> list[Path]:
 
 
 def prepared_folders(path: str | None) -> list[Path]:
-    """Folders of tensorflow-datasets: `path` alone, else the cache's `tfds`, $TFDS_DATA_DIR or its default, and $CFLJAX_DATA."""
+    """List the folders of tensorflow-datasets: `path` alone, else the cache's `tfds`, $TFDS_DATA_DIR or its default, and
+    $CFLJAX_DATA."""
     if path is not None:
         return folders(path)
     theirs = Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
@@ -37,7 +38,7 @@ def prepared_folders(path: str | None) -> list[Path]:
 
 
 def find(name: str, path: str | None = None) -> Reader:
-    """The reader of the data set of that name, found without reading the data; a DataError names the folders that were searched."""
+    """Find the reader of the data set of that name without reading the data; a DataError names the folders that were searched."""
     if not _NAME.fullmatch(name):
         raise SpecError(f'data.name = "{name}": a name has letters, digits, "_", "-", "." and "/"')
     for folder in folders(path):
@@ -55,18 +56,19 @@ def find(name: str, path: str | None = None) -> Reader:
     get = f"get it with `python -m cfljax.data prepare {name}`, or copy a file {name}.npz into {tried[0]}"
     if name.endswith(".npz"):
         get = f'write name = "{name.removesuffix(".npz")}", with the file in $CFLJAX_DATA or its place as data.path'
-    raise DataError(f'data.name = "{name}": not found in {", ".join(tried)}{unset}; {_near(name) or get}')
+    raise DataError(f'data.name = "{name}": not found in {", ".join(tried)}{unset}; {_suggest(name) or get}')
 
 
 def check_free(name: str, places: list[Path], what: str) -> None:
-    """A DataError if one of these folders has a file NAME.npz, which would be read in place of `what`."""
+    """Raise a DataError if one of these folders has a file NAME.npz, which would be read instead of `what`."""
     for file in (folder / f"{name}.npz" for folder in places):
         if file.is_file():
-            raise DataError(f"{file}: would be read in place of {what}, as it has the same name; rename or remove it")
+            raise DataError(f"{file}: would be read instead of {what}, which has the same name; rename or remove it")
 
 
 def local_names(path: str | None = None) -> dict[str, Path]:
-    """The names and places of the data sets that `find` finds, without those of tensorflow-datasets (see `prepared_names`)."""
+    """Map the names of the data sets that `find` finds to their paths, without those of tensorflow-datasets (see
+    `prepared_names`)."""
     found: dict[str, Path] = {}
     for folder in folders(path):
         for item in sorted(folder.iterdir()) if folder.is_dir() else []:
@@ -77,7 +79,7 @@ def local_names(path: str | None = None) -> dict[str, Path]:
 
 
 def prepared_names(path: str | None = None) -> dict[str, Path]:
-    """The names and places of the data sets that tensorflow-datasets has prepared in the folders that `find` searches."""
+    """Map the names of the data sets that tensorflow-datasets has prepared in the searched folders to their paths."""
     found: dict[str, Path] = {}
     for folder in prepared_folders(path):
         for info in sorted([*folder.glob("*/*/dataset_info.json"), *folder.glob("*/*/*/dataset_info.json")]):
@@ -86,7 +88,7 @@ def prepared_names(path: str | None = None) -> dict[str, Path]:
     return found
 
 
-def _near(name: str) -> str:
+def _suggest(name: str) -> str:
     near = difflib.get_close_matches(name, {*SOURCES, *PUBLISHED_MD5, *local_names()}, n=1, cutoff=0.75)
     return f'did you mean "{near[0]}"?' if near and near[0] != name else ""
 

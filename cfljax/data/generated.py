@@ -37,21 +37,21 @@ def blobs(options: Blobs, rng: np.random.Generator) -> Source:
     centres = rng.standard_normal((options.classes, options.features), dtype=np.float32)
     noise = rng.standard_normal((options.samples, options.features), dtype=np.float32)
     x = centres[y] + np.float32(options.spread) * noise
-    test = stratified(y, 0.2, rng)
-    return arrays.source("blobs", "blobs", arrays.parted(test, x=x, y=y), options.classes)
+    test = sample_stratified(y, 0.2, rng)
+    return arrays.source("blobs", "blobs", arrays.split_parts(test, x=x, y=y), options.classes)
 
 
 def digits(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG001 - the division is the same for every seed
     """scikit-learn's 1,797 handwritten digits, 8 × 8 pixels, ten classes; no download."""
-    table = _digits_table()
+    table = _read_digits()
     images = table[:, :-1].reshape(-1, 8, 8)
     x = np.round(images * (255 / 16)).astype(np.uint8)  # stored 0 … 16; as bytes, white is 255 as in other image sets
     y = table[:, -1].astype(np.int32)
-    test = stratified(y, 0.2, np.random.default_rng(_CUT))
-    return arrays.source("digits", "digits", arrays.parted(test, x=x, y=y), 10)
+    test = sample_stratified(y, 0.2, np.random.default_rng(_CUT))
+    return arrays.source("digits", "digits", arrays.split_parts(test, x=x, y=y), 10)
 
 
-def _digits_table() -> np.ndarray:
+def _read_digits() -> np.ndarray:
     """f64[1797, 65]: the pixels of each digit, and which it is. The file comes with scikit-learn, whose import takes a second and
     is not needed to read it."""
     found = importlib.util.find_spec("sklearn")
@@ -63,8 +63,8 @@ def _digits_table() -> np.ndarray:
         return np.loadtxt(lines, delimiter=",")
 
 
-def stratified(y: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """bool[n]: a random `share` of each class, rounded."""
+def sample_stratified(y: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Mark a random `share` of each class, rounded: bool[n]."""
     test = np.zeros(len(y), bool)
     for label in np.unique(y):
         rows = np.flatnonzero(y == label)
@@ -92,7 +92,7 @@ def synthetic(options: Synthetic, rng: np.random.Generator) -> Source:
 
     Client u has W ~ N(a, 1), b ~ N(a, 1), a ~ N(0, α); features N(v, diag(j^−1.2)), v ~ N(B, 1), B ~ N(0, β); α and β are
     standard deviations, as in the authors' generator; label argmax(xW + b); size = lognormal(4, 2) + 50."""
-    size = _sizes(options, rng)
+    size = _draw_sizes(options, rng)
     clients, features, classes = options.clients, options.features, options.classes
     mean_model = rng.normal(0, options.alpha, clients)
     mean_feature = rng.normal(0, options.beta, clients)
@@ -109,10 +109,10 @@ def synthetic(options: Synthetic, rng: np.random.Generator) -> Source:
         rows = slice(start[u], start[u + 1])
         y[rows] = np.argmax(x[rows] @ weight[u] + bias[u], axis=1)
     test = np.arange(len(user)) - start[user] >= (0.9 * size).astype(int)[user]
-    return arrays.source("synthetic", "synthetic", arrays.parted(test, x=x, y=y, user=user), classes)
+    return arrays.source("synthetic", "synthetic", arrays.split_parts(test, x=x, y=y, user=user), classes)
 
 
-def _sizes(options: Synthetic, rng: np.random.Generator) -> np.ndarray:
+def _draw_sizes(options: Synthetic, rng: np.random.Generator) -> np.ndarray:
     """i64[clients]; drawn again as a whole until the sum is near `total`: redrawing single sizes would change the distribution."""
     if options.total is None:
         return rng.lognormal(4, 2, options.clients).astype(np.int64) + 50

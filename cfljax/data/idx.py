@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import check_md5, readable
+from cfljax.data.bounded import check_md5, parser_errors
 from cfljax.data.sources import FileOptions, Reader
 from cfljax.errors import DataError
 from cfljax.types import Source
@@ -25,7 +25,7 @@ _KINDS = ("images-idx3", "labels-idx1")
 
 
 def detect(name: str, folder: Path) -> Reader | None:
-    """A reader, where the folder holds training images in IDX form."""
+    """Return a reader if the folder holds training images in IDX format."""
     for prefix in prefixes(name):
         if _file(folder, prefix, "train", "images-idx3"):
             return Reader(partial(read, name, folder, prefix), partial(_files, folder, prefix))
@@ -38,12 +38,12 @@ def _files(folder: Path, prefix: str) -> list[tuple[str, Path]]:
 
 
 def prefixes(name: str) -> tuple[str, ...]:
-    """What the files' names may begin with: `emnist-balanced-` for `emnist/balanced`, then nothing."""
+    """List what file names may begin with: `emnist-balanced-` for `emnist/balanced`, then nothing."""
     return (name.replace("/", "-").replace("_", "-") + "-", "")
 
 
 def read(name: str, folder: Path, prefix: str, options: FileOptions) -> Source:
-    """The data set in four IDX files whose names begin with `prefix`."""
+    """Read the data set from four IDX files whose names begin with `prefix`."""
     found = {(part, kind): _file(folder, prefix, part, kind) for part in _PARTS for kind in _KINDS}
     for (part, kind), file in found.items():
         if file is None:
@@ -53,19 +53,19 @@ def read(name: str, folder: Path, prefix: str, options: FileOptions) -> Source:
     values = {key: read_idx(cast(Path, file)) for key, file in found.items()}
     named = {}
     for part in _PARTS:
-        named[f"x_{part}"], named[f"y_{part}"] = emnist(name, values[part, "images-idx3"], values[part, "labels-idx1"])
+        named[f"x_{part}"], named[f"y_{part}"] = convert_emnist(name, values[part, "images-idx3"], values[part, "labels-idx1"])
     return arrays.source(name, str(folder), named, options.classes)
 
 
-def emnist(name: str, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def convert_emnist(name: str, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(Images, labels). EMNIST's files have rows and columns exchanged, and the labels of its letters run from 1 to 26: its images
     are turned upright, and its labels begin at 0. Other data sets stay as they are, also one whose name begins with emnist."""
     if _EMNIST.fullmatch(name) and x.ndim > 2:
         x = np.ascontiguousarray(x.swapaxes(1, 2))
-    return x, y.astype(np.int64) - 1 if letters(name) else y
+    return x, y.astype(np.int64) - 1 if is_letters(name) else y
 
 
-def letters(name: str) -> bool:
+def is_letters(name: str) -> bool:
     """Whether the data set is EMNIST Letters."""
     return bool(_EMNIST.fullmatch(name)) and name.partition(":")[0].endswith("letters")
 
@@ -79,7 +79,7 @@ def _file(folder: Path, prefix: str, part: str, kind: str) -> Path | None:
 def read_idx(file: Path) -> np.ndarray:
     """u8[...]: the array of one IDX file."""
     again = ": copy or download the file again"
-    with readable(file, then=again), gzip.open(file) if file.suffix == ".gz" else file.open("rb") as f:
+    with parser_errors(file, then=again), gzip.open(file) if file.suffix == ".gz" else file.open("rb") as f:
         content = f.read()
     if content[:3] != b"\0\0\x08" or not 1 <= (content[3:4] or b"\0")[0] <= 4:
         raise DataError(f"{file}: begins with {content[:4].hex() or 'nothing'}; an IDX file of bytes begins with 000008{again}")

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from cfljax.data import SOURCES, arrays, importing_text, leaf, mapped, npz
-from cfljax.data.bounded import readable
+from cfljax.data.bounded import parser_errors
 from cfljax.data.files import check_free, folders
-from cfljax.data.importing_columns import parts_of, shaped
-from cfljax.data.importing_folders import domains_of, has_sounds
+from cfljax.data.importing_columns import make_parts, reshape_samples
+from cfljax.data.importing_folders import find_domains, has_sounds
 from cfljax.data.importing_images import read_images
 from cfljax.data.importing_sounds import read_sounds
 from cfljax.data.importing_tables import read_csv, read_parquet, read_saved
-from cfljax.data.parts import Part, Wanted, coarse_labels, numbered, owners, split
+from cfljax.data.parts import Part, Wanted, number_classes, number_coarse, number_owners, split_test
 from cfljax.data.sources import FileOptions
 from cfljax.errors import DataError, DataWarning, SpecError
 from cfljax.types import Source
@@ -44,7 +44,7 @@ _MARKS = (
     ("*.parquet", "parquet"),
     ("*/", "images"),
 )
-"""The first of these patterns that finds something in a folder decides which kind it is."""
+"""The first of these patterns that matches in a folder determines its kind."""
 
 
 def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, folder: str | None, replace: bool) -> Path:
@@ -52,11 +52,11 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
     where = Path(place).expanduser()
     if not where.exists():
         raise DataError(f"{place}: there is no such file or folder")
-    name = name or re.sub(r"[^A-Za-z0-9_.+-]", "_", where.resolve().name.removesuffix(where.suffix)).lstrip("_.+-")
+    name = name or name_of(where)
     if not _NAME.fullmatch(name):
         raise SpecError(f'--name "{name}": a name begins with a letter or digit and has letters, digits, "_", "-", "+" and "."')
     if name in SOURCES:
-        raise SpecError(f'--name "{name}": a built-in data set has this name and would be used in place of yours; choose another')
+        raise SpecError(f'--name "{name}": a built-in data set has this name and would be used instead; choose another')
     if not 0 < wanted.test_fraction < 1:
         raise SpecError(f"--test-fraction {wanted.test_fraction}: must be between 0 and 1")
     place_for = Path(folder).expanduser() if folder else folders(None)[0]
@@ -66,24 +66,29 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
         raise DataError(f"{place}: lies where its import would go; choose another --name, or --dir")
     if target.exists() and not replace:
         raise DataError(f"{target}: exists already; choose another --name, or give --replace")
-    kind = kind or kind_of(where)
+    kind = kind or detect_kind(where)
     check_flags(kind, wanted)
-    made = texts(name, where, kind, wanted) or importing_text.Imported(*read(name, where, kind, wanted), None)
-    domains = sorted(folder.name for folder in domains_of(where)) if wanted.by_domain else None
+    made = read_texts(name, where, kind, wanted) or importing_text.Imported(*read(name, where, kind, wanted), None)
+    domains = sorted(folder.name for folder in find_domains(where)) if wanted.by_domain else None
     mapped.write(made.source, target, made.class_names, where.name, replace, made.tokens, domains)
     return target
 
 
+def name_of(where: Path) -> str:
+    """The name that data from this file or folder have if the user gives none."""
+    return re.sub(r"[^A-Za-z0-9_.+-]", "_", where.resolve().name.removesuffix(where.suffix)).lstrip("_.+-")
+
+
 def check_flags(kind: str, wanted: Wanted) -> None:
-    """A SpecError for a flag that this kind does not use."""
+    """Reject a flag that this kind of data does not use."""
     for field in dataclasses.fields(Wanted):
         if field.name not in (*_USED[kind], "test_fraction") and getattr(wanted, field.name) != field.default:
             raise SpecError(f"--{field.name.replace('_', '-')}: has no effect on an import of {kind}; leave it out")
-    importing_text.check(wanted)
+    importing_text.check_flags(wanted)
 
 
-def kind_of(where: Path) -> str:
-    """The kind of data in a file or folder, from its name and contents."""
+def detect_kind(where: Path) -> str:
+    """Detect the kind of data in a file or folder from its name and contents."""
     if where.is_file():
         by_ending = {".csv": "csv", ".tsv": "csv", ".gz": "csv", ".parquet": "parquet", ".npz": "numpy"}
         if where.suffix.lower() in by_ending:
@@ -95,29 +100,29 @@ def kind_of(where: Path) -> str:
     raise DataError(f"{where}: nothing in it can be imported; give --kind {'|'.join(_USED)}")
 
 
-def texts(name: str, where: Path, kind: str, wanted: Wanted) -> importing_text.Imported | None:
-    """The data set of texts, if `--text` names a column of them, and that of LEAF's files, which may hold texts."""
-    samples = leaf.parts(where) if kind == "leaf" else None
+def read_texts(name: str, where: Path, kind: str, wanted: Wanted) -> importing_text.Imported | None:
+    """Import texts if `--text` names a column or LEAF's files hold them; None otherwise."""
+    samples = leaf.read_parts(where) if kind == "leaf" else None
     if samples is not None and samples[0].x and leaf.is_text(samples[0].x[0]):
-        parts, following = importing_text.of_leaf(where, samples)
-        return importing_text.assembled(name, str(where), parts, following or wanted.next_token, wanted)
+        parts, following = importing_text.read_leaf(where, samples)
+        return importing_text.make_data_set(name, str(where), parts, following or wanted.next_token, wanted)
     if wanted.text is not None:
         for field in ("coarse", "x", "drop", "one_hot", "shape", "grey"):
             if getattr(wanted, field):
                 raise SpecError(f"--{field.replace('_', '-')}: has no effect with --text; leave it out")
-        parts, following = importing_text.of_tables(with_test(KINDS[kind][0], where, wanted), wanted)
-        return importing_text.assembled(name, str(where), parts, following, wanted)
+        parts, following = importing_text.read_tables(read_with_test(READERS[kind][0], where, wanted), wanted)
+        return importing_text.make_data_set(name, str(where), parts, following, wanted)
     if flags := [field for field in _OF_TOKENS if getattr(wanted, field)]:
         flag = f"--{flags[0].replace('_', '-')}"
         raise SpecError(f"{flag}: is for texts, and {where} is read as numbers; give --text COLUMN, or leave it out")
     if samples is None:
         return None
-    source = leaf.of_parts(name, where, FileOptions(), samples)
+    source = leaf.make_source(name, where, FileOptions(), samples)
     return importing_text.Imported(source, list(map(str, range(source.classes))), None)
 
 
-def with_test(reader: Callable[[Path, Wanted], list[Any]], where: Path, wanted: Wanted) -> list[Any]:
-    """What the reader finds in a place: the training part, and the test part if there is one, or if `--test` says where it is."""
+def read_with_test(reader: Callable[[Path, Wanted], list[Any]], where: Path, wanted: Wanted) -> list[Any]:
+    """Read a path: the training part, and the test part if there is one or `--test` names it."""
     found = reader(where, wanted)
     if wanted.test is None:
         return found
@@ -130,8 +135,8 @@ def with_test(reader: Callable[[Path, Wanted], list[Any]], where: Path, wanted: 
 
 
 def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, list[str]]:
-    """(The data set, the names of its classes.)"""
-    if kind == "numpy" and where.is_file() and "x_test" in npz.names(where):
+    """Return the data set and the names of its classes."""
+    if kind == "numpy" and where.is_file() and "x_test" in npz.list_arrays(where):
         source = npz.read(name, where)
         if source.user_train is not None and source.user_test is None:
             raise DataError(f"{where}: the training samples have owners and the test samples have none; give both or none")
@@ -139,15 +144,15 @@ def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, lis
             flag = "--shape" if wanted.shape else "--test"
             raise SpecError(f"{flag}: the training and test samples of {where} are used as they are; leave it out")
         return source, list(map(str, range(source.classes)))
-    reader, together = KINDS[kind]
-    return assembled(name, str(where), together(with_test(reader, where, wanted), wanted), wanted.test_fraction)
+    reader, together = READERS[kind]
+    return make_source(name, str(where), together(read_with_test(reader, where, wanted), wanted), wanted.test_fraction)
 
 
-def assembled(name: str, where: str, parts: list[Part], share: float) -> tuple[Source, list[str]]:
-    """(A Source, the names of its classes) from the parts that were read: training, and test if there are two. Else a share of each
-    owner's samples, or without owners of each class, becomes the test part."""
-    train, test = parts if len(parts) > 1 else split(parts[0], share)
-    names, (y_train, y_test) = numbered(where, train, test)
+def make_source(name: str, where: str, parts: list[Part], share: float) -> tuple[Source, list[str]]:
+    """Make a Source and the names of its classes from the parts that were read: training, and test if there are two. Otherwise a
+    share of each owner's samples (without owners: of each class) becomes the test part."""
+    train, test = parts if len(parts) > 1 else split_test(parts[0], share)
+    names, (y_train, y_test) = number_classes(where, train, test)
     if not len(y_test):
         each = "class" if train.user is None else "owner"
         line = f"{where}: no test samples, as each {each} has few samples; give a larger --test-fraction, or --test"
@@ -156,14 +161,14 @@ def assembled(name: str, where: str, parts: list[Part], share: float) -> tuple[S
         line = f"{where}: {len(unseen)} classes have test samples and no training samples, such as {names[unseen[0]]}"
         warnings.warn(line, DataWarning, stacklevel=2)
     named = {"x_train": train.x, "y_train": y_train, "x_test": test.x, "y_test": y_test}
-    named |= owners(where, train.user, test.user) | coarse_labels(train, test)
+    named |= number_owners(where, train.user, test.user) | number_coarse(train, test)
     return arrays.source(name, where, named, len(names)), names
 
 
 def read_numpy(place: Path, _: Wanted) -> list[Part]:
     """Return the parts of a folder with x_train.npy, y_train.npy, … or x.npy and y.npy, and user_train.npy or user.npy for owners,
     y_coarse_train.npy or y_coarse.npy for coarse labels; or of an .npz file with arrays of these names."""
-    held = npz.names(place) if place.is_file() else {file.stem for file in place.glob("*.npy")}
+    held = npz.list_arrays(place) if place.is_file() else {file.stem for file in place.glob("*.npy")}
     sides = [side for side in ("_train", "_test") if f"x{side}" in held] if "x_train" in held else [""]
     if f"x{sides[0]}" not in held:
         raise DataError(f"{place}: must hold arrays x_train and y_train, or x and y")
@@ -173,7 +178,7 @@ def read_numpy(place: Path, _: Wanted) -> list[Part]:
         if place.is_file():
             z = npz.load_arrays(place, (x, y), (user, coarse))
         else:
-            z = {name: _npy(place / f"{name}.npy") for name in (x, y, user, coarse) if name in (x, y) or name in held}
+            z = {name: _load_npy(place / f"{name}.npy") for name in (x, y, user, coarse) if name in (x, y) or name in held}
         for key in z:
             if z[key].shape[:1] != z[x].shape[:1]:
                 raise DataError(f"{place}: {x} has shape {list(z[x].shape)} and {key} {list(z[key].shape)}: one {key} per sample")
@@ -181,26 +186,26 @@ def read_numpy(place: Path, _: Wanted) -> list[Part]:
     return found
 
 
-def _npy(file: Path) -> np.ndarray:
-    with readable(file, then="; save plain numbers with numpy.save"):
+def _load_npy(file: Path) -> np.ndarray:
+    with parser_errors(file, then="; save plain numbers with numpy.save"):
         return np.load(file, mmap_mode="r", allow_pickle=False)
 
 
-def _in_shape(parts: list[Part], wanted: Wanted) -> list[Part]:
-    """The parts, with samples of the shape `--shape` if it is given."""
+def _reshape(parts: list[Part], wanted: Wanted) -> list[Part]:
+    """Reshape samples to `--shape` if it is given."""
     if not wanted.shape:
         return parts
-    found = shaped("array x", [part.x for part in parts], wanted.shape)
+    found = reshape_samples("array x", [part.x for part in parts], wanted.shape)
     return [part._replace(x=x) for part, x in zip(parts, found, strict=True)]
 
 
-KINDS: dict[str, tuple[Callable[[Path, Wanted], list[Any]], Callable[[list[Any], Wanted], list[Part]]]] = {
+READERS: dict[str, tuple[Callable[[Path, Wanted], list[Any]], Callable[[list[Any], Wanted], list[Part]]]] = {
     "images": (read_images, lambda parts, _: parts),
     "sounds": (read_sounds, lambda parts, _: parts),
-    "csv": (read_csv, parts_of),
-    "parquet": (read_parquet, parts_of),
-    "datasets": (read_saved, parts_of),
-    "numpy": (read_numpy, _in_shape),
+    "csv": (read_csv, make_parts),
+    "parquet": (read_parquet, make_parts),
+    "datasets": (read_saved, make_parts),
+    "numpy": (read_numpy, _reshape),
 }
 """Kind of data -> the function that reads a place, and the function that makes the parts of what it returns. Both return a list of
 one or two entries: training, then test."""

@@ -8,18 +8,18 @@ import warnings
 
 import numpy as np
 
-from cfljax.data.importing_tables import GAPS, Table, is_number
+from cfljax.data.importing_tables import MISSING_WORDS, Table, is_number
 from cfljax.data.parts import Part, Wanted
 from cfljax.errors import DataError, DataWarning, suggest
 
-LABELS = ("label", "labels", "class", "target", "y", "fine_label")
-COARSE = ("coarse_label", "y_coarse")
-USERS = ("user", "user_id", "client", "client_id")
+LABEL_NAMES = ("label", "labels", "class", "target", "y", "fine_label")
+COARSE_NAMES = ("coarse_label", "y_coarse")
+USER_NAMES = ("user", "user_id", "client", "client_id")
 _INDEX = re.compile(r"Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 """Names that pandas gives to columns without a name and to row numbers."""
 
 
-def parts_of(tables: list[Table], wanted: Wanted) -> list[Part]:
+def make_parts(tables: list[Table], wanted: Wanted) -> list[Part]:
     """Return the parts (training, test). The roles of columns, their kinds, and whether numbers are bytes are decided for both."""
     train = tables[0]
     for table in tables:
@@ -28,17 +28,17 @@ def parts_of(tables: list[Table], wanted: Wanted) -> list[Part]:
     every = list(dict.fromkeys(name for table in tables for name in table.data.column_names))
     for flag, columns in (("--drop", wanted.drop), ("--one-hot", wanted.one_hot), ("--x", wanted.x)):
         for column in columns:
-            _known(train.where, column, every, flag)
-    label, user, coarse, features = _roles(train, wanted)
+            _check_column(train.where, column, every, flag)
+    label, user, coarse, features = _find_roles(train, wanted)
     for test in tables[1:]:
         _check_test(train, test, [label, *([coarse] if coarse else []), *features], user, wanted)
-    columns_x = [_feature(tables, name, wanted) for name in features]
+    columns_x = [_read_feature(tables, name, wanted) for name in features]
     if len({values.shape[:-1] for values in columns_x}) > 1:
         raise DataError(f"{train.where}: columns for the samples have different shapes; choose with --x COLUMN or --drop COLUMN")
     x = np.concatenate(columns_x, axis=-1)
     if wanted.shape and (x.dtype != np.uint8 or x.ndim == 2):
-        (x,) = shaped(train.where, [x], wanted.shape)
-    elif x.dtype == np.uint8 and x.ndim == 2:  # numbers of bytes, no pixels: those would be divided by 255
+        (x,) = reshape_samples(train.where, [x], wanted.shape)
+    elif x.dtype == np.uint8 and x.ndim == 2:  # numbers, not pixels: pixels are divided by 255
         x = x.astype(np.float32)
     return [
         Part(
@@ -52,15 +52,14 @@ def parts_of(tables: list[Table], wanted: Wanted) -> list[Part]:
     ]
 
 
-def _roles(train: Table, wanted: Wanted) -> tuple[str, str | None, str | None, list[str]]:
-    """The columns of labels, of owners, of coarse labels and of samples."""
+def _find_roles(train: Table, wanted: Wanted) -> tuple[str, str | None, str | None, list[str]]:
     left = [c for c in train.data.column_names if c not in wanted.drop]
-    label = label_of(train, left, wanted)
+    label = find_label(train, left, wanted)
     if label is None:
         names = ", ".join(train.data.column_names)
         raise DataError(f"{train.where}: which column is the label? give --label COLUMN; the columns are {names}")
-    user = user_of(train, left, wanted)
-    coarse = _chosen(train, [c for c in left if c not in wanted.x], wanted.coarse, COARSE, "--coarse")
+    user = find_user(train, left, wanted)
+    coarse = _choose_column(train, [c for c in left if c not in wanted.x], wanted.coarse, COARSE_NAMES, "--coarse")
     roles = (label, user, coarse, *wanted.one_hot)
     features = list(wanted.x) or [c for c in left if c in roles or not _is_index(train, c)]
     features = [c for c in features if c not in (label, user, coarse, *wanted.drop)]
@@ -69,21 +68,21 @@ def _roles(train: Table, wanted: Wanted) -> tuple[str, str | None, str | None, l
     return label, user, coarse, features
 
 
-def label_of(table: Table, left: list[str], wanted: Wanted) -> str | None:
+def find_label(table: Table, left: list[str], wanted: Wanted) -> str | None:
     """Return the column of the labels: that of `--label`, else the only one with a usual name, else the only one with classes."""
-    found = _chosen(table, [c for c in left if c not in wanted.x], wanted.label, LABELS, "--label")
-    return found or _chosen(table, left, None, tuple(table.class_names), "--label")
+    found = _choose_column(table, [c for c in left if c not in wanted.x], wanted.label, LABEL_NAMES, "--label")
+    return found or _choose_column(table, left, None, tuple(table.class_names), "--label")
 
 
-def user_of(table: Table, left: list[str], wanted: Wanted) -> str | None:
+def find_user(table: Table, left: list[str], wanted: Wanted) -> str | None:
     """Return the column of the owners; None where no column names them."""
-    usual = () if table.owners is not None else USERS
-    return _chosen(table, [c for c in left if c not in wanted.x], wanted.user, usual, "--user")
+    usual = () if table.owners is not None else USER_NAMES
+    return _choose_column(table, [c for c in left if c not in wanted.x], wanted.user, usual, "--user")
 
 
-def _chosen(table: Table, left: list[str], name: str | None, usual: tuple[str, ...], flag: str) -> str | None:
+def _choose_column(table: Table, left: list[str], name: str | None, usual: tuple[str, ...], flag: str) -> str | None:
     if name is not None:
-        return _known(table.where, name, table.data.column_names, flag)
+        return _check_column(table.where, name, table.data.column_names, flag)
     found = [c for c in usual if c in left]
     if len(found) > 1:
         line = f"{table.where}: columns {found[0]} and {found[1]} may both be meant; give {flag} COLUMN"
@@ -91,7 +90,7 @@ def _chosen(table: Table, left: list[str], name: str | None, usual: tuple[str, .
     return found[0] if found else None
 
 
-def _known(where: str, name: str, names: list[str], flag: str) -> str:
+def _check_column(where: str, name: str, names: list[str], flag: str) -> str:
     if name not in names:
         raise DataError(f"{flag} {name}: {where} has no such column{suggest(name, names)}")
     return name
@@ -110,7 +109,7 @@ def _is_index(table: Table, name: str) -> bool:
 
 
 def _check_test(train: Table, test: Table, needed: list[str], user: str | None, wanted: Wanted) -> None:
-    """DataError unless the test table has the columns of the training table, in any order."""
+    """Raise a DataError unless the test table has the columns of the training table, in any order."""
     names = test.data.column_names
     for column in needed:
         if column not in names:
@@ -130,12 +129,12 @@ def _check_test(train: Table, test: Table, needed: list[str], user: str | None, 
         raise DataError(f"{test.where}: has a column {more[0]}, which {train.where} does not have: --drop {more[0]}")
 
 
-def _feature(tables: list[Table], name: str, wanted: Wanted) -> np.ndarray:
-    """A column of all tables, one table after the other, as [n, …]."""
+def _read_feature(tables: list[Table], name: str, wanted: Wanted) -> np.ndarray:
+    """Concatenate a column of all tables as [n, …]."""
     if name in wanted.one_hot:
         kinds, at = np.unique(np.concatenate([t.names("value", name) for t in tables]).astype(str), return_inverse=True)
         return np.eye(len(kinds), dtype=np.float32)[at]
-    found = [_numbers(table, name, wanted) for table in tables]
+    found = [_read_numbers(table, name, wanted) for table in tables]
     forms = list(dict.fromkeys(f"{f.dtype}{list(f.shape[1:])}" for f in found))
     if len(forms) > 1:
         two = f"{tables[1].where}: column {name} is {forms[1]}, in {tables[0].where} {forms[0]}"
@@ -143,7 +142,7 @@ def _feature(tables: list[Table], name: str, wanted: Wanted) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _numbers(table: Table, name: str, wanted: Wanted) -> np.ndarray:
+def _read_numbers(table: Table, name: str, wanted: Wanted) -> np.ndarray:
     import pandas as pd
 
     values = table.values(name, wanted)
@@ -154,7 +153,7 @@ def _numbers(table: Table, name: str, wanted: Wanted) -> np.ndarray:
     wide = pd.to_numeric(series, errors="coerce").to_numpy(np.float64)
     if not (good := np.isfinite(wide)).all():
         row = int(np.argmin(good))
-        if plain or values[row] in GAPS or is_number(values[row]):
+        if plain or values[row] in MISSING_WORDS or is_number(values[row]):
             raise DataError(f"{table.where}: column {name} is empty or not finite in row {row + 1}: fill it, or --drop {name}")
         flags = f"--drop {name}, --one-hot {name}, or --user {name} if it names the owner of the sample"
         cell = repr(str(values[row])[:30])
@@ -166,7 +165,7 @@ def _numbers(table: Table, name: str, wanted: Wanted) -> np.ndarray:
     return narrow[:, None]
 
 
-def shaped(where: str, parts: list[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray]:
+def reshape_samples(where: str, parts: list[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray]:
     """Return flat samples in a shape. They become bytes if all values of all parts are integers from 0 to 255 and some are above
     127, as in images. Bytes are divided by 255 before training; flags of 0 and 1, and counts, must not be."""
     flat = [x.reshape(len(x), -1) for x in parts]

@@ -18,7 +18,7 @@ from cfljax.errors import DataError, DataWarning, SpecError
 T = TypeVar("T")
 _TRAIN = ("train", "training")
 _TEST = ("test", "testing", "val", "validation", "valid")
-SOUNDS = {".wav", ".wave"}
+SOUND_ENDINGS = {".wav", ".wave"}
 
 
 class Found(NamedTuple):
@@ -29,7 +29,7 @@ class Found(NamedTuple):
     users: list[str]
 
     def part(self, x: np.ndarray, owned: bool) -> Part:
-        """The samples of these files."""
+        """Make a part of the samples of these files."""
         return Part(x, np.array(self.labels), np.array(self.users) if owned else None)
 
 
@@ -41,7 +41,7 @@ def folders_in(folder: Path) -> list[Path]:
 def has_sounds(folder: Path) -> bool:
     """Return whether the first file in a folder is a sound."""
     files = (f for f in sorted(folder.rglob("*")) if f.is_file() and not _is_hidden(f, folder))
-    return getattr(next(files, None), "suffix", "").lower() in SOUNDS
+    return getattr(next(files, None), "suffix", "").lower() in SOUND_ENDINGS
 
 
 def _is_hidden(file: Path, folder: Path) -> bool:
@@ -49,11 +49,11 @@ def _is_hidden(file: Path, folder: Path) -> bool:
 
 
 def _name(folder: Path) -> str:
-    """The name of a folder in one form of Unicode: macOS writes é in two characters."""
+    """Return the folder's name in normalised Unicode: macOS writes é in two characters."""
     return unicodedata.normalize("NFC", folder.name).strip()
 
 
-def _sides(folder: Path) -> list[Path]:
+def _find_sides(folder: Path) -> list[Path]:
     """Return [the folder of the training samples, that of the test samples], or [the folder] if none inside is named for them."""
     inside = {item.name.lower(): item for item in folders_in(folder)}
     train = next((inside[name] for name in _TRAIN if name in inside), None)
@@ -68,7 +68,7 @@ def _sides(folder: Path) -> list[Path]:
     return [train, *tests[:1]]
 
 
-def domains_of(folder: Path) -> list[Path]:
+def find_domains(folder: Path) -> list[Path]:
     """Return the folders of the domains, by name. A folder around them is passed, as in PACS: kfold/sketch/dog/1.png."""
     while len(inner := folders_in(folder)) == 1 and all(map(folders_in, folders_in(inner[0]))):
         folder = inner[0]
@@ -77,13 +77,13 @@ def domains_of(folder: Path) -> list[Path]:
     return inner
 
 
-def listed(folder: Path, wanted: Wanted, endings: set[str], example: str) -> list[Found]:
+def list_files(folder: Path, wanted: Wanted, endings: set[str], example: str) -> list[Found]:
     """Return the files of the training part, and of the test part if there is one."""
     if folder.is_file():
         raise DataError(f"{folder}: is a file; needed are folders by class ({example})")
     if wanted.by_domain:
-        return _of_domains(folder, wanted, endings, example)
-    sides = _sides(folder)
+        return _list_domains(folder, wanted, endings, example)
+    sides = _find_sides(folder)
     if not wanted.by_user:
         inside = {kind.name: {item.name for item in folders_in(kind)} for kind in folders_in(sides[0])}
         names = next(iter(inside.values()), set())
@@ -91,18 +91,18 @@ def listed(folder: Path, wanted: Wanted, endings: set[str], example: str) -> lis
             a, b = list(inside)[:2]
             line = f"{sides[0]}: {a} and {b} count as classes and have the same folders inside ({', '.join(sorted(names)[:3])}, …)"
             warnings.warn(f"{line}: if these are the classes, give --by-domain or --by-user", DataWarning, stacklevel=2)
-    return [_files(side, wanted, endings, example) for side in sides]
+    return [_find_files(side, wanted, endings, example) for side in sides]
 
 
-def _of_domains(folder: Path, wanted: Wanted, endings: set[str], example: str) -> list[Found]:
+def _list_domains(folder: Path, wanted: Wanted, endings: set[str], example: str) -> list[Found]:
     if wanted.by_user:
         raise SpecError("--by-domain: has the folders by domain, --by-user by user; leave one of the two out")
     found: dict[str, list[Found]] = {}
-    for domain in domains_of(folder):
+    for domain in find_domains(folder):
         place = domain
         while len(inner := folders_in(place)) == 1 and folders_in(inner[0]):  # as in Office-31: amazon/images/mug/1.jpg
             place = inner[0]
-        sides = [_files(side, wanted, endings, f"DOMAIN/{example}") for side in _sides(place)]
+        sides = [_find_files(side, wanted, endings, f"DOMAIN/{example}") for side in _find_sides(place)]
         found[_name(domain)] = [side._replace(users=[_name(domain)] * len(side.files)) for side in sides]
     some = [name for name, sides in found.items() if len(sides) > 1]
     if some and len(some) < len(found):
@@ -122,7 +122,7 @@ def _of_domains(folder: Path, wanted: Wanted, endings: set[str], example: str) -
     return [Found(*([item for part in parts for item in part] for parts in side)) for side in joined]
 
 
-def _files(folder: Path, wanted: Wanted, endings: set[str], example: str) -> Found:
+def _find_files(folder: Path, wanted: Wanted, endings: set[str], example: str) -> Found:
     """Return the files of a part. A warning says how many files were left out, and which classes are empty."""
     found, others, empty = Found([], [], []), [], []
     for owner in folders_in(folder) if wanted.by_user else [folder]:
@@ -135,9 +135,9 @@ def _files(folder: Path, wanted: Wanted, endings: set[str], example: str) -> Fou
             empty += [] if files else [kind.name]
             found.files.extend(files)
             found.labels.extend([_name(kind)] * len(files))
-            found.users.extend([_owner(file, wanted, _name(owner)) for file in files])
+            found.users.extend([_find_owner(file, wanted, _name(owner)) for file in files])
     if not found.files:
-        what, example = ("WAV files" if endings == SOUNDS else "images"), f"USER/{example}" if wanted.by_user else example
+        what, example = ("WAV files" if endings == SOUND_ENDINGS else "images"), f"USER/{example}" if wanted.by_user else example
         hint = f"; {others[0].name} is none: convert such files first" if others else ""
         raise DataError(f"{folder}: has no {what} in folders by class ({example}){hint}")
     if others:
@@ -149,17 +149,17 @@ def _files(folder: Path, wanted: Wanted, endings: set[str], example: str) -> Fou
     return found
 
 
-def _owner(file: Path, wanted: Wanted, folder: str) -> str:
-    """The owner of a file: as `--user-in-name` finds it in the name, else the folder."""
+def _find_owner(file: Path, wanted: Wanted, folder: str) -> str:
+    """Return the owner of a file: as `--user-in-name` finds it in the name, else the folder."""
     if wanted.user_in_name is None:
         return folder
-    match = pattern(wanted.user_in_name).fullmatch(file.stem)
+    match = compile_pattern(wanted.user_in_name).fullmatch(file.stem)
     if match is None:
         raise DataError(f'{file}: its name does not have the form of --user-in-name "{wanted.user_in_name}"')
     return match["user"]
 
 
-def pattern(text: str) -> re.Pattern[str]:
+def compile_pattern(text: str) -> re.Pattern[str]:
     """Return the names, without ending, that a form such as "{user}_nohash_*" stands for: {user} is the owner, * anything."""
     if text.count("{user}") != 1:
         raise SpecError(f'--user-in-name "{text}": must have {{user}} once, where a name has the owner, as in "{{user}}_*"')
@@ -168,12 +168,12 @@ def pattern(text: str) -> re.Pattern[str]:
     return re.compile("".join(meant.get(part, re.escape(part)) for part in parts))
 
 
-def joined(found: list[Found], x: np.ndarray, owned: bool) -> list[Part]:
+def make_parts(found: list[Found], x: np.ndarray, owned: bool) -> list[Part]:
     """Return the samples of these files as parts."""
     return [each.part(rows, owned) for each, rows in zip(found, np.split(x, [len(found[0].files)]), strict=False)]
 
 
-def bar(items: list[T], what: str) -> Iterable[T]:
+def show_progress(items: list[T], what: str) -> Iterable[T]:
     """Return the items, with a progress bar."""
     from tqdm import tqdm
 

@@ -9,8 +9,8 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from cfljax.data.bounded import readable
-from cfljax.data.importing_folders import bar, joined, listed
+from cfljax.data.bounded import parser_errors
+from cfljax.data.importing_folders import list_files, make_parts, show_progress
 from cfljax.data.parts import Part, Wanted
 from cfljax.errors import DataError
 
@@ -27,17 +27,17 @@ def read_images(folder: Path, wanted: Wanted) -> list[Part]:
     """Return the parts (training, test) of images in folders."""
     from PIL import Image
 
-    found = listed(folder, wanted, set(Image.registered_extensions()), "CLASS/image.png")
-    x = decoded([(str(file), file) for side in found for file in side.files], wanted)
-    return joined(found, x, wanted.by_user or wanted.by_domain)
+    found = list_files(folder, wanted, set(Image.registered_extensions()), "CLASS/image.png")
+    x = decode_images([(str(file), file) for side in found for file in side.files], wanted)
+    return make_parts(found, x, wanted.by_user or wanted.by_domain)
 
 
-def decoded(pictures: list[Picture], wanted: Wanted) -> np.ndarray:
+def decode_images(pictures: list[Picture], wanted: Wanted) -> np.ndarray:
     """Return u8[n, height, width, channels]; one channel if no image has colours, else three."""
-    grey = wanted.grey or all(_opened(picture, lambda image: image.mode in _GREY or _is_deep(image)) for picture in pictures)
+    grey = wanted.grey or all(_with_image(picture, lambda image: image.mode in _GREY or _is_deep(image)) for picture in pictures)
     x = np.empty(0)
-    for i, picture in enumerate(bar(pictures, "images")):
-        image = _opened(picture, lambda found: _pixels(found, wanted.shape, grey))
+    for i, picture in enumerate(show_progress(pictures, "images")):
+        image = _with_image(picture, lambda found: _read_pixels(found, wanted.shape, grey))
         x = np.empty((len(pictures), *image.shape), image.dtype) if i == 0 else x
         if image.shape != x.shape[1:]:
             new, before = ("×".join(map(str, shape)) for shape in (image.shape, x.shape[1:]))
@@ -53,14 +53,14 @@ def decoded(pictures: list[Picture], wanted: Wanted) -> np.ndarray:
     return x.astype(np.uint8)
 
 
-def _opened(picture: Picture, act: Callable[[Opened], T]) -> T:
-    """What `act` returns for the opened image; DataError if the image cannot be read."""
+def _with_image(picture: Picture, act: Callable[[Opened], T]) -> T:
+    """Return `act` of the opened image; raise a DataError if the image cannot be read."""
     from PIL import Image
 
     name, content = picture
     if not isinstance(content, Path):
         content.seek(0)
-    with readable(name, "as an image"), warnings.catch_warnings():
+    with parser_errors(name, "as an image"), warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         with Image.open(content) as image:
             return act(image)
@@ -71,7 +71,7 @@ def _is_deep(image: Opened) -> bool:
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
-def _pixels(image: Opened, shape: tuple[int, ...], grey: bool) -> np.ndarray:
+def _read_pixels(image: Opened, shape: tuple[int, ...], grey: bool) -> np.ndarray:
     """u8 or u16[height, width, 1 or 3], turned as EXIF says. Transparent pixels become white."""
     from PIL import Image, ImageOps
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from cfljax.data.bounded import readable
-from cfljax.data.importing_folders import SOUNDS, bar, joined, listed, pattern
+from cfljax.data.bounded import parser_errors
+from cfljax.data.importing_folders import SOUND_ENDINGS, compile_pattern, list_files, make_parts, show_progress
 from cfljax.data.parts import Part, Wanted
 from cfljax.data.sound import log_mel
 from cfljax.errors import DataError, DataWarning, SpecError
 
-LONGEST = 60.0
-"""Seconds of the longest sound to whose length others are filled up without --seconds."""
+MAX_SECONDS = 60.0
+"""Without --seconds, sounds are padded to the longest one, which may last this many seconds."""
 
 
 def read_sounds(folder: Path, wanted: Wanted) -> list[Part]:
@@ -27,46 +27,47 @@ def read_sounds(folder: Path, wanted: Wanted) -> list[Part]:
     if wanted.log_mel < 0:
         raise SpecError(f"--log-mel {wanted.log_mel}: must be a number of bands, at least 1")
     if wanted.user_in_name:
-        pattern(wanted.user_in_name)
-    found = listed(folder, wanted, SOUNDS, "WORD/x.wav")
+        compile_pattern(wanted.user_in_name)
+    found = list_files(folder, wanted, SOUND_ENDINGS, "WORD/x.wav")
     files = [file for side in found for file in side.files]
     rate, length = _measure(files, wanted)
     made, empty = [], 0
-    for file in bar(files, "sounds"):
-        heard = numbers(file)[:length]
+    for file in show_progress(files, "sounds"):
+        heard = read_wave(file)[:length]
         empty += not len(heard)
         sound = np.pad(heard, (0, length - len(heard)))
         made.append(log_mel(sound[None], rate, wanted.log_mel)[0] if wanted.log_mel else sound)
     if empty:
         warnings.warn(f"{empty} of {len(files)} sounds are empty and count as silence", DataWarning, stacklevel=2)
-    return joined(found, np.stack(made), wanted.by_user or bool(wanted.user_in_name))
+    return make_parts(found, np.stack(made), wanted.by_user or bool(wanted.user_in_name))
 
 
 def _measure(files: list[Path], wanted: Wanted) -> tuple[int, int]:
-    """(Samples a second, samples of each sound): `--seconds`, else the length of the longest."""
-    rates, lengths = zip(*map(form_of, files), strict=True)
+    """Return the sampling rate and the samples of each sound: `--seconds`, else the length of the longest."""
+    rates, lengths = zip(*map(read_header, files), strict=True)
     for file, rate in zip(files, rates, strict=True):
         if rate != rates[0]:
             raise DataError(f"{file}: has {rate} samples a second, {files[0]} {rates[0]}; bring all to one rate first")
     if wanted.seconds is not None:
         return rates[0], max(1, round(wanted.seconds * rates[0]))
     longest = int(np.argmax(lengths))
-    if lengths[longest] > LONGEST * rates[0]:
+    if lengths[longest] > MAX_SECONDS * rates[0]:
         line = f"{files[longest]}: lasts {lengths[longest] / rates[0]:.0f} s, and all would be filled up to that"
         raise DataError(f"{line}; give --seconds, or --drop FOLDER")
     return rates[0], max(1, lengths[longest])
 
 
-def form_of(file: Path) -> tuple[int, int]:
-    """(Samples a second, samples of a channel) of a WAV file. Its header may claim more than the file holds: the smaller counts."""
-    with readable(file, "as WAV", "; save it as plain PCM"), wave.open(str(file), "rb") as sound:
+def read_header(file: Path) -> tuple[int, int]:
+    """Return the sampling rate and the samples of a channel of a WAV file. Its header may claim more than the file holds: the
+    smaller number counts."""
+    with parser_errors(file, "as WAV", "; save it as plain PCM"), wave.open(str(file), "rb") as sound:
         room = file.stat().st_size // (sound.getsampwidth() * sound.getnchannels())
         return sound.getframerate(), min(sound.getnframes(), room)
 
 
-def numbers(file: Path) -> np.ndarray:
+def read_wave(file: Path) -> np.ndarray:
     """Return f32[samples] from −1 to 1 of a WAV file with 8, 16, 24 or 32 bits a sample: the mean of its channels."""
-    with readable(file, "as WAV", "; save it as plain PCM"), wave.open(str(file), "rb") as sound:
+    with parser_errors(file, "as WAV", "; save it as plain PCM"), wave.open(str(file), "rb") as sound:
         width, channels = sound.getsampwidth(), sound.getnchannels()
         content = np.frombuffer(sound.readframes(sound.getnframes()), np.uint8)
         content = content[: len(content) // (width * channels) * width * channels].reshape(-1, width)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cfljax.data.bounded import readable
-from cfljax.data.importing_images import Picture, decoded
+from cfljax.data.bounded import parser_errors
+from cfljax.data.importing_images import Picture, decode_images
 from cfljax.data.parts import Wanted
 from cfljax.errors import DataError, DataWarning
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import datasets
     import pyarrow as arrow
 
-GAPS = {"", "NA", "N/A", "nan", "NaN", "null", "NULL", "None"}
+MISSING_WORDS = {"", "NA", "N/A", "nan", "NaN", "null", "NULL", "None"}
 """Words that mean a missing value in a column of numbers; in a column of names they are names."""
 _WHOLE, _DECIMAL = re.compile(r"0|-?[1-9]\d{0,17}"), re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _SPLIT = re.compile(r"(train|test|val(?:id(?:ation)?)?)(?![a-z])")
@@ -34,24 +34,24 @@ class Table(NamedTuple):
     class_names: dict[str, list[str]] = {}
     """The names of the classes, of each column whose numbers stand for them."""
     owners: np.ndarray | None = None
-    """Who owns each row, where the place of the rows says so."""
+    """The owner of each row, if the folder names it."""
 
     def values(self, name: str, wanted: Wanted) -> np.ndarray:
-        """The values of a column: numbers or objects [n], lists of numbers [n, …], images u8[n, height, width, channels]."""
-        return _array(f"{self.where}: column {name}", self.data.column(name).combine_chunks(), wanted)
+        """Convert a column: numbers or objects [n], lists of numbers [n, …], images u8[n, height, width, channels]."""
+        return _to_array(f"{self.where}: column {name}", self.data.column(name).combine_chunks(), wanted)
 
     def names(self, what: str, name: str) -> np.ndarray:
-        """A column of names. Strings count without the spaces around them, and in one form of Unicode."""
+        """Convert a column of names. Strings are stripped and normalised in Unicode."""
         cells = self.data.column(name).to_pylist()
-        gaps = sum(isinstance(cell, str) and cell in GAPS for cell in cells)
-        numbers = sum(isinstance(cell, str) and cell not in GAPS and is_number(cell) for cell in cells)
+        gaps = sum(isinstance(cell, str) and cell in MISSING_WORDS for cell in cells)
+        numbers = sum(isinstance(cell, str) and cell not in MISSING_WORDS and is_number(cell) for cell in cells)
         among_numbers = numbers > 0 and numbers + gaps == len(cells)
         for row, cell in enumerate(cells):
-            if cell is None or cell == "" or cell != cell or (among_numbers and cell in GAPS):
+            if cell is None or cell == "" or cell != cell or (among_numbers and cell in MISSING_WORDS):
                 raise DataError(f"{self.where}: the {what} is missing in row {row + 1} (column {name})")
         if any(isinstance(cell, str) for cell in cells):
             words = [unicodedata.normalize("NFC", str(cell)).strip() for cell in cells]
-            for kind, form in ((int, _WHOLE), (float, _DECIMAL)):  # but not 01, which is another name than 1
+            for kind, form in ((int, _WHOLE), (float, _DECIMAL)):  # but not 01, which is a different name from 1
                 if all(map(form.fullmatch, words)):
                     return np.array([kind(word) for word in words])
             return np.array(words)
@@ -59,12 +59,12 @@ class Table(NamedTuple):
 
 
 def read_csv(file: Path, _: Wanted) -> list[Table]:
-    """Return [the table] of a CSV or TSV file with a header, whose cells stay strings: 01 is no 1, and NA may be a class."""
+    """Return [the table] of a CSV or TSV file with a header, whose cells stay strings: 01 is not 1, and NA may be a class."""
     import pandas as pd
     import pyarrow as arrow
 
     form: Any = {"sep": "\t" if ".tsv" in file.suffixes else ",", "skipinitialspace": True, "dtype": str, "keep_default_na": False}
-    with readable(file, "as CSV"), warnings.catch_warnings():
+    with parser_errors(file, "as CSV"), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
             head = pd.read_csv(file, header=None, nrows=1, **form)
@@ -90,7 +90,7 @@ def read_parquet(where: Path, _: Wanted) -> list[Table]:
         match = None if where.is_file() else _SPLIT.match(file.name.lower())
         sides[match[1].replace("validation", "val").replace("valid", "val") if match else ""].append(file)
     if not any(sides[side] for side in ("train", "test", "val")):
-        return [_parquet(where, files)]
+        return [_read_parquet(where, files)]
     if not sides["train"]:
         sides["train"], sides[""] = sides[""], []
     if not sides["train"]:
@@ -98,14 +98,14 @@ def read_parquet(where: Path, _: Wanted) -> list[Table]:
     test = "test" if sides["test"] else "val"
     if left := sides[""] + (sides["val"] if test == "test" else []):
         warnings.warn(f"{where}: left out: {', '.join(f.name for f in left)}", DataWarning, stacklevel=2)
-    return [_parquet(where, sides[side]) for side in ("train", test) if sides[side]]
+    return [_read_parquet(where, sides[side]) for side in ("train", test) if sides[side]]
 
 
-def _parquet(where: Path, files: list[Path]) -> Table:
+def _read_parquet(where: Path, files: list[Path]) -> Table:
     import pyarrow as arrow
     import pyarrow.parquet
 
-    with readable(where, "as Parquet"):
+    with parser_errors(where, "as Parquet"):
         return Table(str(where if len(files) > 1 else files[0]), arrow.concat_tables(map(pyarrow.parquet.read_table, files)))
 
 
@@ -118,14 +118,16 @@ def read_saved(folder: Path, _: Wanted) -> list[Table]:
     """Return the tables (training, test) of a saved data set, or of all clients of a folder that has one for each, as Flower's
     partitioners give them."""
     if is_saved(folder):
-        return [from_datasets(str(folder), {None: split}) for split in _splits(folder)]
-    clients = {client: _splits(place) for client, place in clients_in(folder).items()}
+        return [concatenate_datasets(str(folder), {None: split}) for split in _load_splits(folder)]
+    clients = {client: _load_splits(place) for client, place in clients_in(folder).items()}
     if len({len(splits) for splits in clients.values()}) > 1:
         without = next(client for client, splits in clients.items() if len(splits) == 1)
         raise DataError(
             f"{clients_in(folder)[without]}: has no test split, and other clients have one; give one to each, or to none"
         )
-    return [from_datasets(str(folder), dict(zip(clients, side, strict=True))) for side in zip(*clients.values(), strict=True)]
+    return [
+        concatenate_datasets(str(folder), dict(zip(clients, side, strict=True))) for side in zip(*clients.values(), strict=True)
+    ]
 
 
 def clients_in(folder: Path) -> dict[Any, Path]:
@@ -147,13 +149,13 @@ def clients_in(folder: Path) -> dict[Any, Path]:
     return dict(sorted(numbered.items()))
 
 
-def _splits(folder: Path) -> list[datasets.Dataset]:
+def _load_splits(folder: Path) -> list[datasets.Dataset]:
     """Return the splits (training, test) of a saved data set."""
     try:
         from datasets import load_from_disk
     except ImportError as error:
         raise DataError(f'{folder}: reading it needs the package datasets: pip install ".[import]" in the checkout') from error
-    with readable(folder, "as a saved data set"):
+    with parser_errors(folder, "as a saved data set"):
         whole = (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()
         found: Any = load_from_disk(str(folder)) if whole else {
             place.parent.name: load_from_disk(str(place.parent)) for place in sorted(folder.glob("*/state.json"))
@@ -166,14 +168,14 @@ def _splits(folder: Path) -> list[datasets.Dataset]:
     return [found[name] for name in ("train", test) if name is not None]
 
 
-def from_datasets(where: str, sets: dict[Any, datasets.Dataset]) -> Table:
+def concatenate_datasets(where: str, sets: dict[Any, datasets.Dataset]) -> Table:
     """Return the data sets of clients as one table, with the owner of each row; that of the client None has no owners."""
     import pyarrow as arrow
 
     first = next(iter(sets.values()))
     for client, held in sets.items():
         if client is not None and not len(held):
-            raise DataError(f"{where}: {client} has no samples; leave the folder out, or partition the data anew")
+            raise DataError(f"{where}: {client} has no samples; remove the folder, or partition the data again")
         if held.features != first.features:
             line = f"{where}: {client} has other columns, types or classes than {next(iter(sets))}"
             raise DataError(f"{line}; give all clients the same")
@@ -182,7 +184,7 @@ def from_datasets(where: str, sets: dict[Any, datasets.Dataset]) -> Table:
     return Table(where, arrow.concat_tables(held.with_format("arrow")[:] for held in sets.values()), named, owners)
 
 
-def _array(where: str, column: arrow.Array, wanted: Wanted) -> np.ndarray:
+def _to_array(where: str, column: arrow.Array, wanted: Wanted) -> np.ndarray:
     import pyarrow as arrow
 
     kind = column.type
@@ -197,7 +199,7 @@ def _array(where: str, column: arrow.Array, wanted: Wanted) -> np.ndarray:
             (f"{where}: the image in row {row + 1}", cell if isinstance(cell, Path) else io.BytesIO(cell))
             for row, cell in enumerate(cells)
         ]
-        return decoded(opened, wanted)
+        return decode_images(opened, wanted)
     shape = []
     while arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or arrow.types.is_fixed_size_list(kind):
         inner, n = column.flatten(), len(column)

@@ -9,17 +9,17 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.data import arrays, leaf, tokens
-from cfljax.data.importing_columns import label_of, user_of
+from cfljax.data.importing_columns import find_label, find_user
 from cfljax.data.importing_tables import Table, is_number
-from cfljax.data.parts import Part, Wanted, numbered, owners, split
+from cfljax.data.parts import Part, Wanted, number_classes, number_owners, split_test
 from cfljax.errors import DataError, DataWarning, SpecError, suggest
 from cfljax.registry import options
 from cfljax.registry.options import Value
 from cfljax.types import Source
 
-LENGTH = 80
+DEFAULT_LENGTH = 80
 _FREE, _RATIO = 16 << 20, 50
-"""Numbers that samples may take in any case, and how many times their tokens, filled up with zeros."""
+"""The padded size that samples may always have, and the largest ratio of padded size to tokens."""
 
 
 class Imported(NamedTuple):
@@ -28,18 +28,18 @@ class Imported(NamedTuple):
     source: Source
     class_names: list[str]
     tokens: options.Table | None
-    """What the tokens of texts are; None: there are none."""
+    """The vocabulary of the texts; None: there are no texts."""
 
 
-def of_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:
-    """(The parts (training, test) of tables with a column of texts, whether their labels are next tokens). They are if no column
-    has labels, or `--next-token` says so."""
+def read_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:
+    """Return the parts (training, test) of tables with a column of texts, and whether their labels are next tokens: they are if no
+    column has labels, or with `--next-token`."""
     train, text = tables[0], str(wanted.text)
     left = [name for name in train.data.column_names if name != text]
     if wanted.next_token and wanted.label is not None:
         raise SpecError(f"--next-token: the next token is the label, and --label {wanted.label} another; leave one of the two out")
-    label = None if wanted.next_token else label_of(train, left, wanted)
-    user = user_of(train, left, wanted)
+    label = None if wanted.next_token else find_label(train, left, wanted)
+    user = find_user(train, left, wanted)
     parts = []
     for table in tables:
         for flag, name in (("--text", text), ("--label", label), ("--user", user)):
@@ -56,17 +56,17 @@ def of_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:
     return parts, label is None
 
 
-def of_leaf(folder: Path, samples: tuple[leaf.UserSamples, leaf.UserSamples]) -> tuple[list[Part], bool]:
-    """(The parts (training, test) of LEAF's texts, whether their labels are next tokens). Shakespeare has texts and the character
-    after each, Reddit words and the same one further; where labels are numbers, they are classes."""
+def read_leaf(folder: Path, samples: tuple[leaf.UserSamples, leaf.UserSamples]) -> tuple[list[Part], bool]:
+    """Return the parts (training, test) of LEAF's texts, and whether their labels are next tokens. Shakespeare has texts and the
+    character after each, Reddit words and the same words shifted by one; numbers as labels are classes."""
     following = not all(_is_number(y) for part in samples for y in part.y)
     parts = []
     for side, part in zip(("train", "test"), samples, strict=True):
         where = str(folder / side)
         texts = np.empty(len(part.x), object)
         for at, (x, y) in enumerate(zip(part.x, part.y, strict=True)):
-            texts[at] = _continued(x, y if following else None, where)
-        labels = np.zeros(len(part.y), np.int64) if following else leaf.integers(part.y, folder / side)
+            texts[at] = _join_next(x, y if following else None, where)
+        labels = np.zeros(len(part.y), np.int64) if following else leaf.to_integers(part.y, folder / side)
         parts.append(Part(texts, labels, part.user))
     return [part for part in parts if len(part.y)], following
 
@@ -76,14 +76,14 @@ def _is_number(y: Value) -> bool:
     return isinstance(y, (int, float)) or (isinstance(y, str) and y.isdigit())
 
 
-def _continued(x: Value, y: Value, where: str) -> tokens.Text:
-    """A sample's text, or its words, with what comes next."""
+def _join_next(x: Value, y: Value, where: str) -> tokens.Text:
+    """Join a sample's text, or its words, with what comes next."""
     if isinstance(x, str) and (y is None or isinstance(y, str)):
         return _clean(x if y is None else x + y)
     if y is None and isinstance(x, list) and all(isinstance(field, str) for field in x) and len(x) > 4:
         return _clean(x[4])  # LEAF's columns of a tweet
-    words = _words(x)
-    following = _words(y["target_tokens"] if isinstance(y, dict) and "target_tokens" in y else y)
+    words = _flatten_words(x)
+    following = _flatten_words(y["target_tokens"] if isinstance(y, dict) and "target_tokens" in y else y)
     if words is None or (following is None and y is not None):
         raise DataError(
             f"{where}: a sample is {str(x)[:40]!r} with the label {str(y)[:40]!r}: must be a text, or words, and what follows"
@@ -92,56 +92,55 @@ def _continued(x: Value, y: Value, where: str) -> tokens.Text:
 
 
 def _clean(text: str) -> str:
-    """The text without halves of characters, which JSON may have and no file can hold."""
+    """Replace unpaired surrogates, which JSON may have and no file can hold."""
     return text.encode("utf-8", "replace").decode()
 
 
-def _words(value: Value) -> list[str] | None:
-    """The words in lists of any depth, without Reddit's padding; None if there is anything else."""
+def _flatten_words(value: Value) -> list[str] | None:
     if isinstance(value, str):
         return [] if value == "<PAD>" else [_clean(value)]
     if not isinstance(value, list):
         return None
-    found = [_words(each) for each in value]
+    found = [_flatten_words(each) for each in value]
     return None if None in found else [word for each in found for word in each or []]
 
 
-def assembled(name: str, where: str, parts: list[Part], following: bool, wanted: Wanted) -> Imported:
-    """The data set of texts. The tokens are learned from the training texts; if there is no test part, a share of each owner's
+def make_data_set(name: str, where: str, parts: list[Part], following: bool, wanted: Wanted) -> Imported:
+    """Make the data set of texts. The tokens are learned from the training texts; if there is no test part, a share of each owner's
     texts (or of all, or of each class) becomes it first."""
-    train, test = parts if len(parts) > 1 else split(parts[0], wanted.test_fraction)
+    train, test = parts if len(parts) > 1 else split_test(parts[0], wanted.test_fraction)
     listed = len(train.x) and not isinstance(train.x[0], str)
     kind = wanted.tokens or ("words" if listed or not following else "characters")
-    learned = tokens.learn(kind, train.x.tolist(), wanted.vocabulary)
-    length = wanted.length or LENGTH
+    learned = tokens.learn_tokens(kind, train.x.tolist(), wanted.vocabulary)
+    length = wanted.length or DEFAULT_LENGTH
     width = wanted.vectors
     if following:
-        sides = [_next_tokens(where, name, side, learned, length) for name, side in (("training", train), ("test", test))]
+        sides = [_split_texts(where, name, side, learned, length) for name, side in (("training", train), ("test", test))]
         names = learned.names
     else:
-        names, labels = numbered(where, train, test)
+        names, labels = number_classes(where, train, test)
         sides = [
-            (_padded([learned.encode(text)[:length] for text in side.x], length, False), y, side.user)
+            (_pad([learned.encode(text)[:length] for text in side.x], length, False), y, side.user)
             for side, y in zip((train, test), labels, strict=True)
         ]
     if not len(sides[0][1]):
         raise DataError(f"{where}: no training text has two {kind}; a sample is some, and the one after them")
-    users = owners(where, sides[0][2], sides[1][2])
+    users = number_owners(where, sides[0][2], sides[1][2])
     named = {"x_train": sides[0][0], "y_train": sides[0][1], "x_test": sides[1][0], "y_test": sides[1][1]} | users
     if width:
-        table = np.stack([np.zeros(width, np.float32), *(tokens.vector(token, width) for token in learned.names[1:])])
+        table = np.stack([np.zeros(width, np.float32), *(tokens.token_vector(token, width) for token in learned.names[1:])])
         named["table"] = table
-    else:  # models that embed tokens themselves get their numbers
+    else:  # models that embed tokens themselves get ids
         named |= {key: named[key].astype(np.float32) for key in ("x_train", "x_test")}
     return Imported(arrays.source(name, where, named, len(names)), names, learned.table())
 
 
-def _next_tokens(
+def _split_texts(
     where: str, name: str, part: Part, learned: tokens.Tokens, length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """(x i32[n, length], y i64[n], owners): each text in pieces of `length` tokens and the one after, which is the first of the
-    next piece. The last piece is the end of the text; what is short is filled up at the front. A piece that is followed by an
-    unknown token is left out, which a warning says: to answer "unknown" is not to know the word."""
+    """Split each text into pieces of `length` tokens and the one after, which is the first of the next piece: x i32[n, length], y
+    i64[n], owners. The last piece is the end of the text; short pieces are padded at the front. A piece followed by an unknown
+    token is left out with a warning: predicting "unknown" is not predicting the word."""
     pieces, y, of, unknown = [], [], [], 0
     for at, text in enumerate(part.x):
         numbers = learned.encode(text)
@@ -155,10 +154,10 @@ def _next_tokens(
         line = f"{where}: {unknown} of {unknown + len(y)} {name} samples are left out, as the next token is not in the vocabulary"
         warnings.warn(f"{line}; a larger --vocabulary keeps more", DataWarning, stacklevel=2)
     user = None if part.user is None else part.user[np.array(of, np.int64)]
-    return _padded(pieces, length, True), np.array(y, np.int64), user
+    return _pad(pieces, length, True), np.array(y, np.int64), user
 
 
-def _padded(pieces: list[list[int]], length: int, front: bool) -> np.ndarray:
+def _pad(pieces: list[list[int]], length: int, front: bool) -> np.ndarray:
     """i32[n, length]: pieces of at most this length, filled up."""
     size = len(pieces) * length
     if size > max(_FREE, _RATIO * sum(map(len, pieces))):
@@ -173,11 +172,11 @@ def _padded(pieces: list[list[int]], length: int, front: bool) -> np.ndarray:
     return x
 
 
-def check(wanted: Wanted) -> None:
-    """A SpecError for numbers that make no tokens."""
+def check_flags(wanted: Wanted) -> None:
+    """Reject numbers that make no tokens."""
     if wanted.length is not None and not 1 <= wanted.length <= 10_000:
         raise SpecError(f"--length {wanted.length}: must be from 1 to 10000 tokens")
-    if wanted.vocabulary is not None and not 3 <= wanted.vocabulary <= arrays.MOST_CLASSES:
-        raise SpecError(f"--vocabulary {wanted.vocabulary}: must be from 3 to {arrays.MOST_CLASSES} tokens")
+    if wanted.vocabulary is not None and not 3 <= wanted.vocabulary <= arrays.MAX_CLASSES:
+        raise SpecError(f"--vocabulary {wanted.vocabulary}: must be from 3 to {arrays.MAX_CLASSES} tokens")
     if not 0 <= wanted.vectors <= 4096:
         raise SpecError(f"--vectors {wanted.vectors}: must be from 1 to 4096 numbers")

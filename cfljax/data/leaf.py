@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import read_json, reason
+from cfljax.data.bounded import one_line_reason, read_json
 from cfljax.data.sources import FileOptions, Reader
 from cfljax.errors import DataError
 from cfljax.registry.options import Table, Value
@@ -22,49 +22,49 @@ class UserSamples(NamedTuple):
     x: list[Value]
     y: list[Value]
     user: np.ndarray
-    """i32[n]: the number of each sample's user."""
+    """i32[n]: the index of each sample's user."""
 
 
 def detect(name: str, folder: Path) -> Reader | None:
-    """A reader, where the folder has `train/*.json`."""
-    if not _found(folder / "train"):
+    """Return a reader if the folder has `train/*.json`."""
+    if not _list_json(folder / "train"):
         return None
     return Reader(partial(read, name, folder), partial(files, folder))
 
 
 def files(folder: Path) -> list[tuple[str, Path]]:
     """(role, file) of all that is read; files are read in the order of their names."""
-    return [(f"{part}/{file.name}", file) for part in ("train", "test") for file in _found(folder / part)]
+    return [(f"{part}/{file.name}", file) for part in ("train", "test") for file in _list_json(folder / part)]
 
 
-def _found(folder: Path) -> list[Path]:
-    """The JSON files of a folder by name, without hidden ones (file systems keep some beside files, such as ._x.json)."""
+def _list_json(folder: Path) -> list[Path]:
+    """List the JSON files of a folder by name, without hidden ones (file systems keep some beside files, such as ._x.json)."""
     return sorted(file for file in folder.glob("*.json") if not file.name.startswith("."))
 
 
 def read(name: str, folder: Path, options: FileOptions) -> Source:
     """Numbers with their users: FEMNIST's 784 values in [0, 1] become bytes 28 × 28 × 1, other numbers stay float32."""
-    return of_parts(name, folder, options, parts(folder))
+    return make_source(name, folder, options, read_parts(folder))
 
 
-def of_parts(name: str, folder: Path, options: FileOptions, held: tuple[UserSamples, UserSamples]) -> Source:
-    """The data set of numbers that `parts` has read."""
+def make_source(name: str, folder: Path, options: FileOptions, held: tuple[UserSamples, UserSamples]) -> Source:
+    """Make the data set of the numbers that `parts` has read."""
     train, test = held
     if train.x and is_text(train.x[0]):
         raise DataError(f"{folder}: holds text; import it with `python -m cfljax.data import {folder}`")
-    x_train, x_test = (_numbers(p.x, folder / n) for n, p in (("train", train), ("test", test)))
+    x_train, x_test = (_to_array(p.x, folder / n) for n, p in (("train", train), ("test", test)))
     if len(x_test) == 0:
         x_test = np.zeros((0, *x_train.shape[1:]), x_train.dtype)
-    x_train, x_test = _pixels(x_train, x_test)
+    x_train, x_test = _to_pixels(x_train, x_test)
     named = {"x_train": x_train, "x_test": x_test, "user_train": train.user, "user_test": test.user}
-    named |= {f"y_{part}": integers(held.y, folder / part) for part, held in (("train", train), ("test", test))}
+    named |= {f"y_{part}": to_integers(held.y, folder / part) for part, held in (("train", train), ("test", test))}
     return arrays.source(name, str(folder), named, options.classes)
 
 
-def parts(folder: Path) -> tuple[UserSamples, UserSamples]:
+def read_parts(folder: Path) -> tuple[UserSamples, UserSamples]:
     """Train and test; users are numbered in the order in which the files name them, train first."""
     number: dict[str, int] = {}
-    train, test = (_part(folder / name, number) for name in ("train", "test"))
+    train, test = (_read_part(folder / name, number) for name in ("train", "test"))
     seen = np.zeros(len(number), bool)
     seen[train.user] = seen[test.user] = True
     if not seen.all():
@@ -72,13 +72,13 @@ def parts(folder: Path) -> tuple[UserSamples, UserSamples]:
     return train, test
 
 
-def _part(folder: Path, number: dict[str, int]) -> UserSamples:
+def _read_part(folder: Path, number: dict[str, int]) -> UserSamples:
     x: list[Value] = []
     y: list[Value] = []
     users: list[int] = []
     names: set[str] = set()
-    for file in _found(folder):
-        for name, user_x, user_y in _users(file):
+    for file in _list_json(folder):
+        for name, user_x, user_y in _read_users(file):
             if name in names:
                 raise DataError(f"{file}: user {name} occurs twice in this folder")
             names.add(name)
@@ -88,9 +88,9 @@ def _part(folder: Path, number: dict[str, int]) -> UserSamples:
     return UserSamples(x, y, np.array(users, np.int32))
 
 
-def _users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
+def _read_users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
     """(name, samples, labels) of each user in the file."""
-    content = read_json(file, lambda pairs: _table(pairs, file))
+    content = read_json(file, lambda pairs: _unique_table(pairs, file))
     top = content if isinstance(content, dict) else {}
     if not isinstance(top.get("users"), list) or not isinstance(top.get("user_data"), dict):
         raise DataError(f'{file}: must be LEAF\'s {{"users": [...], "user_data": {{...}}}}')
@@ -108,8 +108,8 @@ def _users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
     return found
 
 
-def _table(pairs: list[tuple[str, Value]], file: Path) -> Table:
-    """A JSON object; a DataError where two entries have one name, of which Python would keep the last."""
+def _unique_table(pairs: list[tuple[str, Value]], file: Path) -> Table:
+    """Build a JSON object; raise a DataError if two entries have one name, of which Python would keep the last."""
     table = dict(pairs)
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
@@ -122,27 +122,26 @@ def is_text(value: Value) -> bool:
     return isinstance(value, str) or (isinstance(value, list) and any(is_text(v) for v in value))
 
 
-def _numbers(x: list[Value], where: Path) -> np.ndarray:
-    """The samples as an array f32[n, ...]."""
+def _to_array(x: list[Value], where: Path) -> np.ndarray:
     try:
         return np.array(x, np.float32)
     except (ValueError, TypeError, OverflowError) as e:
-        raise DataError(f"{where}: samples must be lists of numbers of one length ({reason(e)})") from e
+        raise DataError(f"{where}: samples must be lists of numbers of one length ({one_line_reason(e)})") from e
 
 
-def integers(y: list[Value], where: Path) -> np.ndarray:
+def to_integers(y: list[Value], where: Path) -> np.ndarray:
     """i64[n] from labels that JSON may hold as 3, 3.0 or "3"."""
     try:
         values = np.array([float(v) for v in y], np.float64)
     except (ValueError, TypeError, OverflowError) as e:
-        raise DataError(f"{where}: labels must be integers ({reason(e)})") from e
+        raise DataError(f"{where}: labels must be integers ({one_line_reason(e)})") from e
     bad = ~np.isfinite(values) | (values != np.round(values)) | (np.abs(values) > 2**31)
     if bad.any():
         raise DataError(f"{where}: has the label {y[int(np.argmax(bad))]}: labels must be integers")
     return values.astype(np.int64)
 
 
-def _pixels(*parts: np.ndarray) -> tuple[np.ndarray, ...]:
+def _to_pixels(*parts: np.ndarray) -> tuple[np.ndarray, ...]:
     """Bytes 28 × 28 × 1 where every value is a byte divided by 255, else as they are."""
     for x in parts:
         scaled = x * np.float32(255)

@@ -13,22 +13,22 @@ from pathlib import Path
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import readable
+from cfljax.data.bounded import parser_errors
 from cfljax.data.sources import Reader
 from cfljax.errors import DataError, StoreError
-from cfljax.files import written_whole
+from cfljax.files import write_whole
 from cfljax.registry.options import Table, Value
 from cfljax.types import Source
 
 MANIFEST = "cfljax.json"
 FORMAT = "cfljax data 1"
-NEEDED = ("x_train", "y_train", "x_test", "y_test")
-NAMES = (*NEEDED, "user_train", "user_test", "population_train", "population_test", "table", "coarse")
+NEEDED_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+ARRAY_NAMES = (*NEEDED_ARRAYS, "user_train", "user_test", "population_train", "population_test", "table", "coarse")
 _AGAIN = "; import the data again"
 
 
 def detect(name: str, folder: Path) -> Reader | None:
-    """A reader, where the folder holds imported data."""
+    """Return a reader if the folder holds imported data."""
     if not (folder / MANIFEST).is_file():
         return None
     return Reader(lambda options: read(name, folder, options.classes, options.checksums), partial(_files, folder))
@@ -36,33 +36,33 @@ def detect(name: str, folder: Path) -> Reader | None:
 
 def _files(folder: Path) -> list[tuple[str, Path]]:
     """(role, file) of the arrays. The number of classes is part of the role, as it also decides what is read."""
-    manifest = _manifest(folder / MANIFEST)
+    manifest = _read_manifest(folder / MANIFEST)
     return [(f"{key} of {manifest['classes']} classes", folder / f"{key}.npy") for key in manifest["arrays"]]
 
 
 def read(name: str, folder: Path, classes: int | None = None, checksums: bool = True) -> Source:
-    """The data set in the folder; every file is compared with the manifest, by its SHA-256 unless `checksums` is off."""
-    manifest = _manifest(folder / MANIFEST)
-    z = {key: _array(folder, key, entry, checksums) for key, entry in manifest["arrays"].items()}
+    """Read the data set in the folder; each file is compared with the manifest, by its SHA-256 unless `checksums` is off."""
+    manifest = _read_manifest(folder / MANIFEST)
+    z = {key: _map_array(folder, key, entry, checksums) for key, entry in manifest["arrays"].items()}
     return arrays.source(name, str(folder), z, classes or manifest["classes"])
 
 
-def _manifest(file: Path) -> Table:
-    with readable(file, then=_AGAIN):
+def _read_manifest(file: Path) -> Table:
+    with parser_errors(file, then=_AGAIN):
         found = json.loads(file.read_text("utf-8"))
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise DataError(f'{file}: is not in the form "{FORMAT}"{_AGAIN}')
     entries, classes = found.get("arrays"), found.get("classes")
-    if not isinstance(entries, dict) or not set(NEEDED) <= set(entries) <= set(NAMES) or not isinstance(classes, int):
-        raise DataError(f"{file}: must list the arrays {', '.join(NEEDED)} and the number of classes{_AGAIN}")
+    if not isinstance(entries, dict) or not set(NEEDED_ARRAYS) <= set(entries) <= set(ARRAY_NAMES) or not isinstance(classes, int):
+        raise DataError(f"{file}: must list the arrays {', '.join(NEEDED_ARRAYS)} and the number of classes{_AGAIN}")
     return found
 
 
-def _array(folder: Path, key: str, entry: Value, checksums: bool) -> np.ndarray:
-    """One array by memory map, after its file has been compared with its entry in the manifest."""
+def _map_array(folder: Path, key: str, entry: Value, checksums: bool) -> np.ndarray:
+    """Map one array into memory after comparing its file with its entry in the manifest."""
     file = folder / f"{key}.npy"
     says = entry if isinstance(entry, dict) else {}
-    with readable(file, then=_AGAIN):
+    with parser_errors(file, then=_AGAIN):
         if file.stat().st_size != says.get("bytes") or (checksums and _sha256(file) != says.get("sha256")):
             raise DataError(f"{file}: has been changed or damaged{_AGAIN}")
         found = np.load(file, mmap_mode="r", allow_pickle=False)
@@ -71,14 +71,14 @@ def _array(folder: Path, key: str, entry: Value, checksums: bool) -> np.ndarray:
     return found
 
 
-def names_in(folder: Path, what: str = "class_names") -> list[str] | None:
-    """The names of the classes of imported data, or of its `owners`; None where nothing was imported, or it does not say them."""
-    return _manifest(folder / MANIFEST).get(what) if (folder / MANIFEST).is_file() else None
+def read_names(folder: Path, what: str = "class_names") -> list[str] | None:
+    """Return the names of the classes of imported data, or of its `owners`; None if nothing was imported or it has no names."""
+    return _read_manifest(folder / MANIFEST).get(what) if (folder / MANIFEST).is_file() else None
 
 
-def tokens_of(folder: Path) -> Table | None:
-    """What the tokens of imported texts are (`cfljax.data.tokens`); None where the samples are none, or nothing was imported."""
-    return _manifest(folder / MANIFEST).get("tokens") if (folder / MANIFEST).is_file() else None
+def read_tokens(folder: Path) -> Table | None:
+    """Return the vocabulary of imported texts (`cfljax.data.tokens`); None if there are no texts, or nothing was imported."""
+    return _read_manifest(folder / MANIFEST).get("tokens") if (folder / MANIFEST).is_file() else None
 
 
 def write(
@@ -90,8 +90,8 @@ def write(
     tokens: Table | None = None,
     owners: list[str] | None = None,
 ) -> None:
-    """Write a data set to a folder, with what its tokens are if it is made of texts, and the names of its owners where they are
-    domains. The folder appears when it is complete."""
+    """Write a data set to a folder, with the vocabulary of its texts, and the names of its owners if they are domains. The folder
+    appears when it is complete."""
     if folder.exists() and not replace:
         raise DataError(f"{folder}: exists already; choose another --name, or give --replace")
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
@@ -102,7 +102,7 @@ def write(
             "format": FORMAT, "classes": source.classes, "class_names": class_names, "origin": origin, "arrays": entries
         }  # fmt: skip
         manifest |= {key: value for key, value in (("tokens", tokens), ("owners", owners)) if value is not None}
-        with written_whole(part / MANIFEST) as file:
+        with write_whole(part / MANIFEST) as file:
             file.write_text(json.dumps(manifest, indent=1), "utf-8")
         old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
         if folder.exists():
@@ -116,7 +116,7 @@ def write(
 
 
 def _arrays(source: Source) -> dict[str, np.ndarray]:
-    found = {key: getattr(source, key) for key in (*NEEDED, "user_train", "user_test", "table", "coarse")}
+    found = {key: getattr(source, key) for key in (*NEEDED_ARRAYS, "user_train", "user_test", "table", "coarse")}
     if source.population is not None:
         for side in ("train", "test"):
             users = found[f"user_{side}"]
@@ -126,7 +126,7 @@ def _arrays(source: Source) -> dict[str, np.ndarray]:
 
 def _write_array(folder: Path, key: str, value: np.ndarray) -> Table:
     file = folder / f"{key}.npy"
-    with written_whole(file) as part, part.open("wb") as f:
+    with write_whole(file) as part, part.open("wb") as f:
         np.save(f, np.ascontiguousarray(value), allow_pickle=False)
     return {"shape": list(value.shape), "dtype": value.dtype.str, "bytes": file.stat().st_size, "sha256": _sha256(file)}
 

@@ -38,17 +38,17 @@ class Wanted:
     user_in_name: str | None = None
     """Sounds: a pattern of the names of files, with {user} where they name the owner."""
     seconds: float | None = None
-    """Sounds: to which length they are cut or filled up; None: that of the longest."""
+    """Sounds: the length to which they are cut or padded; None: the length of the longest."""
     log_mel: int = 0
     """Sounds: bands of the features that they become; 0: they stay numbers from −1 to 1."""
     text: str | None = None
     """Column of texts, which become tokens."""
     tokens: str = ""
-    """What a token is, of `tokens.KINDS`; "": words where texts have classes, else characters."""
+    """What a token is, of `tokens.TOKEN_KINDS`; "": words where texts have classes, else characters."""
     length: int | None = None
     """Tokens of a sample."""
     vocabulary: int | None = None
-    """The most tokens that are learned."""
+    """The largest number of tokens that are learned."""
     vectors: int = 0
     """Numbers of a token's random vector, for models that need one; 0: samples are the tokens' numbers."""
     next_token: bool = False
@@ -70,8 +70,8 @@ class Part(NamedTuple):
     """The coarse label of each sample, a name as well."""
 
 
-def owners(where: str, train: np.ndarray | None, test: np.ndarray | None) -> dict[str, np.ndarray]:
-    """The owners of the training and of the test samples as numbers, by the names of arrays; nothing where none are known."""
+def number_owners(where: str, train: np.ndarray | None, test: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Number the owners of the training and the test samples, by the names of arrays; empty if there are none."""
     if train is not None and test is not None:
         names = np.concatenate([train, test])  # 1 and 1.0 are one owner
         _, every = np.unique(names if names.dtype.kind in "iu" else names.astype(str), return_inverse=True)  # 2 comes before 10
@@ -82,8 +82,8 @@ def owners(where: str, train: np.ndarray | None, test: np.ndarray | None) -> dic
     return {}
 
 
-def coarse_labels(train: Part, test: Part) -> dict[str, np.ndarray]:
-    """The coarse labels of training and test samples as numbers, by the names of arrays; nothing where none are known."""
+def number_coarse(train: Part, test: Part) -> dict[str, np.ndarray]:
+    """Number the coarse labels of training and test samples, by the names of arrays; empty if there are none."""
     held = {name: part.coarse for name, part in (("y_coarse_train", train), ("y_coarse_test", test)) if part.coarse is not None}
     if not held:
         return {}
@@ -92,8 +92,8 @@ def coarse_labels(train: Part, test: Part) -> dict[str, np.ndarray]:
     return dict(zip(held, np.split(numbers, np.cumsum([len(each) for each in held.values()])[:-1]), strict=True))
 
 
-def split(part: Part, share: float) -> tuple[Part, Part]:
-    """(Training part, test part): the latter is `share` of the samples of every owner (without owners: class), but not all."""
+def split_test(part: Part, share: float) -> tuple[Part, Part]:
+    """Split off a test part: `share` of the samples of every owner (without owners: class), but not all."""
     by = part.user if part.user is not None else part.y if part.y.ndim == 1 else np.zeros(len(part.y), int)
     rng, test = np.random.default_rng(_SEED), np.zeros(len(part.y), bool)
     _, group = np.unique(by.astype(str), return_inverse=True)
@@ -111,8 +111,8 @@ def split(part: Part, share: float) -> tuple[Part, Part]:
     )
 
 
-def numbered(where: str, train: Part, test: Part) -> tuple[list[str], tuple[np.ndarray, np.ndarray]]:
-    """(Names of the classes, (labels of the training part, of the test part)); labels are 0 … classes − 1."""
+def number_classes(where: str, train: Part, test: Part) -> tuple[list[str], tuple[np.ndarray, np.ndarray]]:
+    """Return the names of the classes, and the labels 0 … classes − 1 of the training and of the test part."""
     if train.class_names is not None and test.class_names is not None:
         if train.class_names != test.class_names:
             raise DataError(f"{where}: the classes of the training and the test part differ")
@@ -125,6 +125,6 @@ def numbered(where: str, train: Part, test: Part) -> tuple[list[str], tuple[np.n
     if both.dtype.kind == "f":
         both = both.astype(np.int64)
     names, labels = np.unique(both if both.dtype.kind in "iub" else both.astype(str), return_inverse=True)
-    if len(names) > arrays.MOST_CLASSES or (len(names) > 100 and len(names) > len(both) / 2):
+    if len(names) > arrays.MAX_CLASSES or (len(names) > 100 and len(names) > len(both) / 2):
         raise DataError(f"{where}: has {len(names)} different labels in {len(both)} samples; labels must be classes")
     return [str(n) for n in names], (labels[: len(train.y)], labels[len(train.y) :])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from cfljax.data import prepared
-from cfljax.data.bounded import PUBLISHED_MD5, check_md5, reason
+from cfljax.data.bounded import PUBLISHED_MD5, check_md5, one_line_reason
 from cfljax.data.files import check_free, folders
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.files import cache_folder
@@ -21,7 +21,7 @@ from cfljax.files import cache_folder
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
-ORIGINALS = {
+ORIGINAL_URLS = {
     "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "fashion_mnist": "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
     "kmnist": "https://codh.rois.ac.jp/kmnist/dataset/kmnist/",
@@ -31,7 +31,7 @@ ORIGINALS = {
 """The addresses of the files with published checksums."""
 
 _EMNIST = ("emnist/balanced", "emnist/byclass", "emnist/letters")
-COMMON = ("mnist", "fashion_mnist", "kmnist", *_EMNIST, "cifar10", "cifar100", "svhn_cropped")
+COMMON_SETS = ("mnist", "fashion_mnist", "kmnist", *_EMNIST, "cifar10", "cifar100", "svhn_cropped")
 """The data sets that `list` offers; any other image classification set of tensorflow-datasets can be prepared by its name."""
 _PATIENCE = 30.0
 """Seconds to wait for the server."""
@@ -40,10 +40,10 @@ _PATIENCE = 30.0
 def prepare(name: str, folder: str | None = None) -> Path:
     """Download the data set and return the folder in which `load` finds it. Well-known sets need no TensorFlow."""
     places = [Path(folder).expanduser()] if folder else folders(None)
-    check_free(name, places[:1] if name in ORIGINALS else places, "what is prepared")
-    if name in ORIGINALS:
+    check_free(name, places[:1] if name in ORIGINAL_URLS else places, "what is prepared")
+    if name in ORIGINAL_URLS:
         return download(name, places[0])
-    return through_tfds(name, places[0] if folder else cache_folder() / "tfds")
+    return prepare_by_tfds(name, places[0] if folder else cache_folder() / "tfds")
 
 
 def download(name: str, folder: Path) -> Path:
@@ -53,12 +53,12 @@ def download(name: str, folder: Path) -> Path:
         place.mkdir(parents=True, exist_ok=True)
         for file_name in PUBLISHED_MD5[name]:
             if not (place / file_name).exists():
-                fetch(ORIGINALS[name] + file_name, place / file_name, lambda part, of=file_name: check_md5(name, part, of))  # type: ignore[misc]
+                fetch(ORIGINAL_URLS[name] + file_name, place / file_name, lambda part, of=file_name: check_md5(name, part, of))  # type: ignore[misc]
             check_md5(name, place / file_name)
     except (OSError, urllib.error.URLError) as e:
         with contextlib.suppress(OSError):
-            place.rmdir()  # where nothing has arrived
-        why = reason(getattr(e, "reason", e) if isinstance(getattr(e, "reason", None), Exception) else e)
+            place.rmdir()  # if nothing was downloaded
+        why = one_line_reason(getattr(e, "reason", e) if isinstance(getattr(e, "reason", None), Exception) else e)
         raise DataError(
             f"{name}: cannot be downloaded into {place} ({why}); where there is no network, copy {name}.npz into "
             f"{place.parent}, or the original files ({', '.join(PUBLISHED_MD5[name])}) into {place}"
@@ -66,8 +66,8 @@ def download(name: str, folder: Path) -> Path:
     return place
 
 
-def through_tfds(name: str, folder: Path) -> Path:
-    """Prepare a data set as ArrayRecord files by `download_and_prepare` of tensorflow-datasets; its folder."""
+def prepare_by_tfds(name: str, folder: Path) -> Path:
+    """Prepare a data set as ArrayRecord files by `download_and_prepare` of tensorflow-datasets; return its folder."""
     import tensorflow_datasets as tfds
 
     ready = prepared.version_folder(folder / name.partition(":")[0], name.partition(":")[2])
@@ -76,26 +76,26 @@ def through_tfds(name: str, folder: Path) -> Path:
         return ready
     try:
         builder = tfds.builder(name, data_dir=str(folder))
-        _reachable(name, builder, folder)
+        _check_reachable(name, builder, folder)
         builder.download_and_prepare(file_format="array_record")
     except tfds.core.DatasetNotFoundError as e:
-        known = list(dict.fromkeys([*ORIGINALS, *COMMON]))
+        known = list(dict.fromkeys([*ORIGINAL_URLS, *COMMON_SETS]))
         raise SpecError(f'"{name}": tensorflow-datasets has no such data set{suggest(name, known)}') from e
     except ModuleNotFoundError as e:
-        package = _missing(e)
+        package = _find_missing(e)
         if package == "tensorflow":
             how = 'pip install ".[tensorflow]" in the checkout'
             raise DataError(f"{name}: preparing it needs TensorFlow (reading it does not): {how}") from e
-        raise DataError(f"{name}: preparing it needs a package that is not installed ({package or reason(e)})") from e
+        raise DataError(f"{name}: preparing it needs a package that is not installed ({package or one_line_reason(e)})") from e
     except DataError:
         raise
     except Exception as e:  # whatever a builder's own code, the network or the disk raise
-        raise DataError(f"{name}: cannot be prepared in {folder} ({type(e).__name__}: {reason(e)})") from e
+        raise DataError(f"{name}: cannot be prepared in {folder} ({type(e).__name__}: {one_line_reason(e)})") from e
     return Path(str(builder.data_path))
 
 
-def _missing(error: BaseException | None) -> str:
-    """The package that could not be imported, from the first error of the chain that names it; else ""."""
+def _find_missing(error: BaseException | None) -> str:
+    """Return the package that could not be imported, from the first error of the chain that names it; else ""."""
     while error is not None:
         if isinstance(error, ModuleNotFoundError) and error.name:
             return error.name.partition(".")[0]
@@ -103,8 +103,8 @@ def _missing(error: BaseException | None) -> str:
     return ""
 
 
-def _reachable(name: str, builder: tfds.core.DatasetBuilder, folder: Path) -> None:
-    """A DataError if no host of the downloads can be resolved. tensorflow-datasets would try for minutes."""
+def _check_reachable(name: str, builder: tfds.core.DatasetBuilder, folder: Path) -> None:
+    """Raise a DataError if no host of the downloads can be resolved; tensorflow-datasets would try for minutes."""
     downloads = folder / "downloads"
     if urllib.request.getproxies() or (downloads.is_dir() and any(f.is_file() for f in downloads.iterdir())):
         return
@@ -126,14 +126,14 @@ def fetch(url: str, file: Path, check: Callable[[Path], None]) -> None:
     locked = False
     try:
         with part.open("ab") as f:
-            _alone(f, part)
+            _check_alone(f, part)
             locked = True
             _append(url, f, file.name)
             f.flush()
             os.fsync(f.fileno())
     finally:
         if locked and not part.stat().st_size:
-            part.unlink()  # nothing has arrived
+            part.unlink()  # nothing was downloaded
     try:
         check(part)
     except DataError:
@@ -167,8 +167,8 @@ def _append(url: str, f: IO[bytes], name: str) -> None:
         raise urllib.error.URLError(f"the connection ended {size} bytes early; start again to go on")
 
 
-def _alone(f: IO[bytes], part: Path) -> None:
-    """A DataError if another process is downloading the same file. Without file locks (Windows) that is not checked."""
+def _check_alone(f: IO[bytes], part: Path) -> None:
+    """Raise a DataError if another process is downloading the same file. Without file locks (Windows) that is not checked."""
     try:
         import fcntl
 

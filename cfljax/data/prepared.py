@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import read_json, readable
-from cfljax.data.cifar import COARSE
-from cfljax.data.idx import emnist, letters
+from cfljax.data.bounded import parser_errors, read_json
+from cfljax.data.cifar import COARSE_LABELS
+from cfljax.data.idx import convert_emnist, is_letters
 from cfljax.data.npz import load_arrays
 from cfljax.data.sources import FileOptions, Reader
 from cfljax.errors import DataError
-from cfljax.files import written_whole
+from cfljax.files import write_whole
 from cfljax.registry.checksums import sum_of_files
 from cfljax.registry.options import Value
 from cfljax.types import Source
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
 _INFO = "dataset_info.json"
-WORTHWHILE = 5000
-"""Samples from which decoded images are kept: decoding 100,000 PNG files takes most of a minute. Fewer are decoded each time."""
+MIN_CACHED_SAMPLES = 5000
+"""Data sets with this many samples are cached decoded: decoding 100,000 PNG files takes most of a minute."""
 _NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
 def detect(name: str, data_dir: Path, cache: Path) -> Reader | None:
-    """A reader, where `data_dir` holds a prepared set of that name (`mnist`, `emnist/balanced`, `mnist:3.0.1`)."""
+    """Return a reader if `data_dir` holds a prepared set of that name (`mnist`, `emnist/balanced`, `mnist:3.0.1`)."""
     base, _, version = name.partition(":")
     folder = version_folder(data_dir / base, version)
     if folder:
@@ -49,7 +49,7 @@ def files(folder: Path) -> list[tuple[str, Path]]:
 
 
 def version_folder(folder: Path, version: str = "") -> Path | None:
-    """The newest prepared version below `folder`, or the one asked for."""
+    """Return the newest prepared version below `folder`, or the one asked for."""
     found = {}
     for info in folder.glob(f"{version or '*'}/{_INFO}"):
         numbers = info.parent.name.split(".")
@@ -59,14 +59,14 @@ def version_folder(folder: Path, version: str = "") -> Path | None:
 
 
 def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
-    """The data set of one prepared version: its splits `train` and `test` (else `validation`). `cache` keeps decoded images."""
+    """Read one prepared version: its splits `train` and `test` (else `validation`). `cache` keeps decoded images."""
     check_format(name, folder)
     import tensorflow_datasets as tfds
 
-    with readable(folder, "as a prepared data set"):
+    with parser_errors(folder, "as a prepared data set"):
         builder = tfds.builder_from_directory(str(folder))
         splits = {s: int(builder.info.splits[s].num_examples) for s in builder.info.splits}
-        image, label = _keys(builder.info, folder)
+        image, label = _find_keys(builder.info, folder)
         shape, classes = builder.info.features[image].shape, builder.info.features[label].num_classes
         kind = np.dtype(builder.info.features[image].np_dtype)
     test = next((s for s in ("test", "validation") if s in splits), None)
@@ -78,19 +78,19 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
         raise DataError(f"{folder}: images have the shape {shape}; only images of one size can be used")
 
     def decode() -> dict[str, np.ndarray]:
-        pairs = [_split(builder, split, splits[split], shape, image, label, folder) for split in ("train", test)]
+        pairs = [_read_split(builder, split, splits[split], shape, image, label, folder) for split in ("train", test)]
         return dict(zip(_NAMES, (*pairs[0], *pairs[1]), strict=True))
 
-    z = decoded(folder, cache, splits["train"] + splits[test], decode)
+    z = decode_cached(folder, cache, splits["train"] + splits[test], decode)
     for part in ("train", "test"):
-        z[f"x_{part}"], z[f"y_{part}"] = emnist(name, z[f"x_{part}"], z[f"y_{part}"])
-    if folder.parent.name == "cifar100" and classes == len(COARSE):
-        z["coarse"] = COARSE
-    return arrays.source(name, str(folder), z, options.classes or (26 if letters(name) else classes))
+        z[f"x_{part}"], z[f"y_{part}"] = convert_emnist(name, z[f"x_{part}"], z[f"y_{part}"])
+    if folder.parent.name == "cifar100" and classes == len(COARSE_LABELS):
+        z["coarse"] = COARSE_LABELS
+    return arrays.source(name, str(folder), z, options.classes or (26 if is_letters(name) else classes))
 
 
 def check_format(name: str, folder: Path) -> None:
-    """A DataError unless the files are ArrayRecord and have only features that tensorflow-datasets defines: the classes that
+    """Raise a DataError unless the files are ArrayRecord and have only features that tensorflow-datasets defines: the classes that
     features.json names are imported, and must not be others."""
     info, features = (read_json(folder / file) for file in (_INFO, "features.json"))
     form = info.get("fileFormat") if isinstance(info, dict) else None
@@ -99,23 +99,21 @@ def check_format(name: str, folder: Path) -> None:
             f"{folder}: is prepared as {form or 'tfrecord'}, which needs TensorFlow to read; "
             f"run `python -m cfljax.data prepare {name} --dir ANOTHER_FOLDER` and set data.path to it"
         )
-    foreign = [c for c in _classes(features) if not str(c).startswith("tensorflow_datasets.core.features.")]
+    foreign = [c for c in _list_classes(features) if not str(c).startswith("tensorflow_datasets.core.features.")]
     if foreign:
         raise DataError(f"{folder / 'features.json'}: names the class {foreign[0]}, which is not one of tensorflow-datasets'")
 
 
-def _classes(tree: Value) -> list[Value]:
-    """The names of all classes in features.json."""
+def _list_classes(tree: Value) -> list[Value]:
     if isinstance(tree, list):
-        return [c for item in tree for c in _classes(item)]
+        return [c for item in tree for c in _list_classes(item)]
     if not isinstance(tree, dict):
         return []
     here = [tree[k] for k in ("pythonClassName", "type") if k in tree and not isinstance(tree[k], (dict, list))]
-    return here + [c for value in tree.values() for c in _classes(value)]
+    return here + [c for value in tree.values() for c in _list_classes(value)]
 
 
-def _keys(info: tfds.core.DatasetInfo, folder: Path) -> tuple[str, str]:
-    """The names of the image and of its label."""
+def _find_keys(info: tfds.core.DatasetInfo, folder: Path) -> tuple[str, str]:
     from tensorflow_datasets import features
 
     kinds = {"image": features.Image, "label": features.ClassLabel}
@@ -130,11 +128,10 @@ def _keys(info: tfds.core.DatasetInfo, folder: Path) -> tuple[str, str]:
     return names[0], names[1]
 
 
-def _split(
+def _read_split(
     builder: tfds.core.DatasetBuilder, split: str, count: int, shape: tuple[int, ...], image: str, label: str, folder: Path
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(Images u8[n, h, w, c], labels i64[n]) of a split."""
-    with readable(f"{folder}: split {split}", then=": prepare it again"):
+    with parser_errors(f"{folder}: split {split}", then=": prepare it again"):
         examples = builder.as_data_source(split=split)
         if len(examples) != count:
             raise DataError(f"{folder}: split {split} has {len(examples)} of {count} examples: prepare it again")
@@ -144,10 +141,10 @@ def _split(
     return x, y
 
 
-def decoded(folder: Path, cache: Path, count: int, decode: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The four arrays that `decode()` returns for the files of `folder`. They are read from `cache`, if it keeps those of files
-    with the same contents; else they are decoded and kept there. `count`: the number of samples."""
-    if count < WORTHWHILE:
+def decode_cached(folder: Path, cache: Path, count: int, decode: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the four arrays that `decode()` returns for the files of `folder`. They come from `cache` if it holds those of files
+    with the same contents; otherwise they are decoded and stored there. `count`: the number of samples."""
+    if count < MIN_CACHED_SAMPLES:
         return decode()
     file = cache / f"{folder.parent.name}-{folder.name}-{sum_of_files(files(folder))[:16]}.npz"
     with contextlib.suppress(DataError):  # not kept yet, or damaged
@@ -155,6 +152,6 @@ def decoded(folder: Path, cache: Path, count: int, decode: Callable[[], dict[str
     arrays_of = decode()
     with contextlib.suppress(OSError):  # a full or read-only disk costs time, not the run
         file.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(file) as part, part.open("wb") as f:
+        with write_whole(file) as part, part.open("wb") as f:
             np.savez(f, **arrays_of)  # type: ignore[arg-type]
     return arrays_of

@@ -23,14 +23,15 @@ class DrawSource(Protocol):
     """A data set that the program draws or brings along."""
 
     def __call__(self, options: Any, rng: np.random.Generator, /) -> SourceArrays:
-        """The data set for an instance of its Options class. `rng` is seeded by the name of the data set and by `data.seed`."""
+        """Make the data set for an instance of its Options class. `rng` is seeded by the name of the data set and by
+        `data.seed`."""
 
 
 class ReadSource(Protocol):
     """A data set that the program reads from the user's folders."""
 
     def __call__(self, options: Any, rng: np.random.Generator, where: list[Path]) -> SourceArrays:
-        """As `DrawSource`; `where` lists the folders (or the one file) to look in."""
+        """Read the data set; `where` lists the folders (or the one file) to search."""
 
 
 MakeSource = DrawSource | ReadSource
@@ -46,7 +47,7 @@ SOURCES: Registry[MakeSource] = Registry(
 )
 
 
-def takes_folders(make: MakeSource) -> bool:
+def reads_folders(make: MakeSource) -> bool:
     """Whether the program reads the user's folders: it has a parameter `where`."""
     return "where" in inspect.signature(make).parameters
 
@@ -64,4 +65,4 @@ class Reader(NamedTuple):
 
     read: Callable[[FileOptions], Source]
     files: Callable[[], list[tuple[str, Path]]]
-    """(role, file) of all that is read; the role says what the file is for, and does not depend on where it lies."""
+    """(role, file) of all that is read; the role says what the file is for, and does not depend on its path."""

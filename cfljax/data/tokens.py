@@ -1,5 +1,5 @@
-"""Tokens made from the data, without any download: characters, words, or byte pairs (Sennrich et al. 2016, on bytes). What the
-tokens are is learned from the training texts alone. Token 0 fills up short texts, token 1 is what training texts do not have."""
+"""Tokens made from the data, without any download: characters, words, or byte pairs (Sennrich et al. 2016, on bytes). The
+vocabulary is learned from the training texts alone. Token 0 fills up short texts, token 1 is what training texts do not have."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 
 from cfljax.registry.options import Table
 
-KINDS = ("characters", "words", "pairs")
+TOKEN_KINDS = ("characters", "words", "pairs")
 PADDING, UNKNOWN = 0, 1
 _SPECIAL = ["<padding>", "<unknown>"]
-MOST = {"characters": 1000, "words": 10_000, "pairs": 1000}
-"""How many tokens are learned if no number is given."""
+DEFAULT_VOCABULARY = {"characters": 1000, "words": 10_000, "pairs": 1000}
+"""The default size of the vocabulary."""
 _WORD = re.compile(r"[\w']+|[^\w\s]")
 _PIECE = re.compile(r"\s?\S+|\s+")
 """A word with the space before it: byte pairs do not reach from one word into the next."""
@@ -31,7 +31,7 @@ Pair = tuple[bytes, bytes]
 
 
 class Tokens(NamedTuple):
-    """What the tokens are, and how texts become them."""
+    """A vocabulary and its encoder."""
 
     kind: str
     names: list[str]
@@ -40,23 +40,23 @@ class Tokens(NamedTuple):
     """A text -> its tokens."""
 
     def table(self) -> Table:
-        """What is kept with the data."""
+        """Return what is stored beside the data."""
         return {"kind": self.kind, "names": self.names}
 
 
-def words_of(text: Text) -> list[str]:
-    """The words of a text, and each of its marks."""
+def split_words(text: Text) -> list[str]:
+    """Split a text into its words and punctuation marks."""
     return _WORD.findall(text) if isinstance(text, str) else list(text)
 
 
-def learn(kind: str, texts: Iterable[Text], most: int | None = None) -> Tokens:
-    """The tokens of training texts: the commonest, at most `most` with those for padding and for what is unknown."""
-    most = most or MOST[kind]
+def learn_tokens(kind: str, texts: Iterable[Text], most: int | None = None) -> Tokens:
+    """Learn the tokens of training texts: the most common, at most `most` including padding and unknown."""
+    most = most or DEFAULT_VOCABULARY[kind]
     whole = (text if isinstance(text, str) else " ".join(text) for text in texts)
     if kind == "pairs":
         return _learn_pairs(whole, most)
     letters: Callable[[Text], Sequence[str]] = lambda text: text if isinstance(text, str) else " ".join(text)  # noqa: E731
-    split = words_of if kind == "words" else letters
+    split = split_words if kind == "words" else letters
     counts = Counter(piece for text in (texts if kind == "words" else whole) for piece in split(text))
     ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))[: most - 2]
     number = {piece: 2 + at for at, piece in enumerate(ranked)}
@@ -79,7 +79,7 @@ def _learn_pairs(texts: Iterable[str], most: int) -> Tokens:
         found: list[int] = []
         for piece in _PIECE.findall(text if isinstance(text, str) else " ".join(text)):
             if piece not in kept:
-                kept[piece] = [number.get(symbol, UNKNOWN) for symbol in _merged(piece.encode(), rank)]
+                kept[piece] = [number.get(symbol, UNKNOWN) for symbol in _encode_word(piece.encode(), rank)]
             found += kept[piece]
         return found
 
@@ -87,8 +87,8 @@ def _learn_pairs(texts: Iterable[str], most: int) -> Tokens:
 
 
 def merge_pairs(words: dict[str, list[bytes]], counts: Counter[str], most: int) -> list[Pair]:
-    """The pairs of neighbours that are united, one after another: each time the commonest, of several the first in order. `words`
-    are then in the united symbols."""
+    """Choose the pairs of neighbours to merge, one after another: each time the most common, in a tie the first in order. `words`
+    are rewritten in the merged symbols."""
     pairs: Counter[Pair] = Counter()
     where: dict[Pair, set[str]] = {}
     for word, symbols in words.items():
@@ -102,7 +102,7 @@ def merge_pairs(words: dict[str, list[bytes]], counts: Counter[str], most: int) 
             break
         merges.append(best)
         for word in where.pop(best):
-            before, after = words[word], _united(words[word], best)
+            before, after = words[word], _merge_pair(words[word], best)
             for pair in zip(before[:-1], before[1:], strict=True):
                 pairs[pair] -= counts[word]
                 if pairs[pair] <= 0:
@@ -114,8 +114,8 @@ def merge_pairs(words: dict[str, list[bytes]], counts: Counter[str], most: int) 
     return merges
 
 
-def _united(symbols: list[bytes], pair: Pair) -> list[bytes]:
-    """The symbols, with each occurrence of the pair, from the left, as one."""
+def _merge_pair(symbols: list[bytes], pair: Pair) -> list[bytes]:
+    """Merge each occurrence of the pair, from the left."""
     out: list[bytes] = []
     at = 0
     while at < len(symbols):
@@ -128,26 +128,26 @@ def _united(symbols: list[bytes], pair: Pair) -> list[bytes]:
     return out
 
 
-def _merged(text: bytes, rank: dict[Pair, int]) -> list[bytes]:
-    """The symbols of a word: pairs are united in the order in which they were learned."""
+def _encode_word(text: bytes, rank: dict[Pair, int]) -> list[bytes]:
+    """Encode a word: pairs are merged in the order in which they were learned."""
     symbols = [bytes([b]) for b in text]
     while len(symbols) > 1:
         best = min(zip(symbols[:-1], symbols[1:], strict=True), key=lambda pair: rank.get(pair, len(rank)))
         if best not in rank:
             break
-        symbols = _united(symbols, best)
+        symbols = _merge_pair(symbols, best)
     return symbols
 
 
-def vector(token: str, width: int) -> np.ndarray:
+def token_vector(token: str, width: int) -> np.ndarray:
     """Return f32[width]: numbers that depend on the token alone, the same on every machine."""
     bits = hashlib.shake_256(token.encode()).digest(2 * width)
     uniform = np.frombuffer(bits, "<u2").astype(np.float32) / np.float32(65535) * 2 - 1
     return uniform * np.float32(_SCALE * 3**0.5)
 
 
-def text_of(table: Table, numbers: Iterable[int]) -> str:
-    """The text of tokens, from what is kept with the data; padding is left out."""
+def decode_tokens(table: Table, numbers: Iterable[int]) -> str:
+    """Decode tokens to text with the table stored beside the data; padding is left out."""
     names, kind = table["names"], table["kind"]
     shown = [names[n] if n != UNKNOWN else "\N{REPLACEMENT CHARACTER}" for n in numbers if n != PADDING and n < len(names)]
     if kind == "pairs":

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 from cfljax.devices.quick import quick_options
-from cfljax.files import locked_in_cache
+from cfljax.files import lock_in_cache
 from cfljax.lazy import Transformed, jax, jit
 from cfljax.types import Tree
 
@@ -88,5 +88,5 @@ def compile_later(
 
 def _compile(lowered: jax.stages.Lowered, options: dict[str, str | bool] | None) -> jax.stages.Compiled:
     """Compile a program. Of several processes with one persistent cache, one compiles it and the others wait for that."""
-    with locked_in_cache(hashlib.sha256(lowered.as_text().encode()).hexdigest()):
+    with lock_in_cache(hashlib.sha256(lowered.as_text().encode()).hexdigest()):
         return lowered.compile(options)

@@ -14,7 +14,7 @@ from cfljax.config import Run
 from cfljax.config.asynchronous import check_buffer
 from cfljax.config.frozen import canonical
 from cfljax.config.lora import read_lora
-from cfljax.config.parts import Pairs, pairs_of
+from cfljax.config.parts import Pairs, list_pairs
 from cfljax.config.transit import keeps_dropped
 from cfljax.devices import compiled
 from cfljax.devices.machine import Machine, devices_for
@@ -35,8 +35,8 @@ from cfljax.experiment.federations import (
     sample_shape,
 )
 from cfljax.experiment.several import check_labels, check_mixture
-from cfljax.federation.devices import devices_of
-from cfljax.federation.pack import nbytes
+from cfljax.federation.devices import make_devices
+from cfljax.federation.pack import count_bytes
 from cfljax.lazy import jax
 from cfljax.local.parts import parts_of
 from cfljax.local.products import grams_of
@@ -44,8 +44,8 @@ from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.methods import METHODS
 from cfljax.models.half import in_bfloat16
-from cfljax.models.options import told_of
-from cfljax.models.started import Adapters, on_features, started
+from cfljax.models.options import common_options
+from cfljax.models.started import Adapters, apply_start, to_head_model
 from cfljax.registry import when_replaced
 from cfljax.registry.options import Value, static
 from cfljax.round.feedback import with_memory
@@ -68,14 +68,14 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     model = model_of(run, federation)
     check_tokens(run)
     _warn_of_equal_starts(run, model)
-    if told_of(run.model.options).frozen:
+    if common_options(run.model.options).frozen:
         model, federation = _on_features(run, model)
         federation = jax.device_get(federation) if sharded else federation
     choice = choose(run, model, federation, machine, math.ceil(width / shape.runs))
     if choice.kept and not sharded:
         train = dataclasses.replace(federation.train, grams=_grams(key_of(run), choice.gram_sizes, _frozen(run)))
         federation = dataclasses.replace(federation, train=train)
-    parts = pairs_of(run.options, run.train)
+    parts = list_pairs(run.options, run.train)
     d = len(parts_of(model, parts).away) if parts else model.size
     check_labels(run, federation)
     settings = _settings(run, federation.clients, d, choice.participants, machine.sequential)
@@ -121,7 +121,7 @@ def check_tokens(run: Run) -> None:
 
 def _warn_of_equal_starts(run: Run, model: Model) -> None:
     """Warn where all clusters begin with one and the same network, so that a choice by loss puts all clients into the first."""
-    told = told_of(run.model.options)
+    told = common_options(run.model.options)
     if told.weights is None or told.jitter or not run.options.chooses_by_loss or getattr(run.options, "clusters", 1) == 1:
         return
     whole = model.whole or (lambda params: params)
@@ -136,7 +136,7 @@ def with_devices(run: Run, federation: Federation) -> Federation:
     clock = run.train.clocked
     if clock is None:
         return federation
-    devices = devices_of(federation.clients, run.data_seed, clock.speed == "same", clock.trace)
+    devices = make_devices(federation.clients, run.data_seed, clock.speed == "same", clock.trace)
     return dataclasses.replace(federation, devices=devices)
 
 
@@ -178,7 +178,7 @@ def model_of(run: Run, federation: Federation) -> Model:
 def _frozen(run: Run) -> tuple[str, Value, str] | None:
     """(name, options, their meaning) of a model whose body is frozen; None: all of it trains."""
     options = run.model.options
-    return (run.model.name, options, canonical(options)) if told_of(options).frozen else None
+    return (run.model.name, options, canonical(options)) if common_options(options).frozen else None
 
 
 def _on_features(run: Run, model: Model) -> tuple[Model, Federation]:
@@ -187,7 +187,7 @@ def _on_features(run: Run, model: Model) -> tuple[Model, Federation]:
     assert frozen is not None
     featured = _featured(key_of(run), *frozen)
     network = models.build(run.model.name, run.model.options, sample_shape(federation), federation.classes, federation.several)
-    head = on_features(network, model, federation.classes, featured.sample_shape[0])
+    head = to_head_model(network, model, federation.classes, featured.sample_shape[0])
     return in_bfloat16(head) if run.train.precision == "bfloat16" else head, featured
 
 
@@ -230,7 +230,7 @@ def _shards(run: Run, devices: int, machine: Machine) -> bool:
         raise SpecError('train.plan.pool = "sharded": there is one device to a run; give more, as with --mesh clients=8')
     if pool is not None or devices == 1:
         return pool == "sharded"
-    return machine.copies * nbytes(host_federation(run)) > machine.memory // 2
+    return machine.copies * count_bytes(host_federation(run)) > machine.memory // 2
 
 
 @functools.lru_cache(maxsize=8)
@@ -248,7 +248,7 @@ def _model(
     if classes < 1:
         raise SpecError(f'model "{name}": the data set has no classes')
     model = models.build(name, options, shape, classes, several)
-    return started(in_bfloat16(model, tokens) if half else model, options, lora)
+    return apply_start(in_bfloat16(model, tokens) if half else model, options, lora)
 
 
 @functools.lru_cache(maxsize=2)
@@ -291,7 +291,7 @@ def _method(
 @when_replaced
 def _forget() -> None:
     """Drop what was made by name: the name of a plug-in means something else now."""
-    for kept in (data.loaded, _featured, _grams, _model, _method):
+    for kept in (data.load_checked, _featured, _grams, _model, _method):
         kept.cache_clear()
     federations.forget()
     compiled.forget()

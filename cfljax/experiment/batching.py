@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from cfljax.config.frozen import FrozenTable, canonical
-from cfljax.config.optimisers import kept_per_parameter
+from cfljax.config.optimisers import count_state
 from cfljax.config.parts import stay_home
 from cfljax.config.run import Run
 from cfljax.config.transit import keeps_dropped
@@ -45,9 +45,9 @@ class Size(NamedTuple):
 
 def size_of(federation: Federation, parameters: int) -> Size:
     """The sizes of a run with this federation and a model with this number of parameters."""
-    from cfljax.federation.pack import nbytes  # which needs JAX; reading a spec and batching its runs do not
+    from cfljax.federation.pack import count_bytes  # which needs JAX; reading a spec and batching its runs do not
 
-    return Size(federation.clients, parameters, int(np.asarray(federation.trains).sum()), nbytes(federation))
+    return Size(federation.clients, parameters, int(np.asarray(federation.trains).sum()), count_bytes(federation))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +180,7 @@ def memory(batch: Batch, size: Size) -> int:
     run, d = batch.first, size.parameters
     models = 3 * run.options.models_kept + 4 * _at_once(run, size)
     if (server := run.train.server_table) is not None:
-        models += kept_per_parameter(server.name, FrozenTable(server.arguments or {})) * run.options.models_kept
+        models += count_state(server.name, FrozenTable(server.arguments or {})) * run.options.models_kept
     return size.pool_bytes + batch.width * (4 * models * d + held(run, size))
 
 
@@ -205,7 +205,7 @@ def held(run: Run, size: Size) -> int:
         numbers += size.parameters
     if run.train.keep_state:
         name, arguments = run.train.optimizer_pair
-        numbers += size.parameters * max(1, kept_per_parameter(name, FrozenTable(arguments)))
+        numbers += size.parameters * max(1, count_state(name, FrozenTable(arguments)))
     return 4 * size.clients * numbers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cfljax.config.frozen import plain
+from cfljax.config.frozen import to_plain
 from cfljax.config.run import Run
 from cfljax.experiment.batching import Batch, Size, amount, held, memory
 from cfljax.experiment.times import estimate, in_words
@@ -15,11 +15,7 @@ if TYPE_CHECKING:
     from cfljax.experiment.privacy import Crowd
 
 
-def dry_run(
-    made: list[Batch],
-    size: Size | Callable[[Batch], Size],
-    crowd: Callable[[Batch], Crowd] | None = None,
-) -> str:
+def dry_run(made: list[Batch], size: Size | Callable[[Batch], Size], crowd: Callable[[Batch], Crowd] | None = None) -> str:
     """What would run, in lines. `size`: of all batches, or of each. `crowd`: the clients that a batch draws from, for the ε of
     `train.privacy`."""
     programs = {batch.program_key for batch in made}
@@ -75,7 +71,7 @@ def _privacy(batch: Batch, crowd: Callable[[Batch], Crowd]) -> list[str]:
     def line(run: Run) -> str:
         spent, choices = epsilon(run, crowd(batch)), epsilon_of_choices(run, crowd(batch))
         part = "" if choices is None else f" (of the choices alone: {choices:.4g})"
-        return f"  {run.label} with {show(plain(run.train.transit.privacy))}: ε = {spent:.4g}{part}"
+        return f"  {run.label} with {show(to_plain(run.train.transit.privacy))}: ε = {spent:.4g}{part}"
 
     return [line(run) for run in batch.runs if run.train.transit.privacy is not None]
 

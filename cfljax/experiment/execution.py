@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.config import Run
-from cfljax.config.parts import pairs_of
+from cfljax.config.parts import list_pairs
 from cfljax.config.train import Forced
 from cfljax.devices.machine import TYPICAL, Machine, Speed, speed_file
 from cfljax.local import lanes, predict
@@ -104,7 +104,7 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
 
 def _parts(run: Run, model: Model) -> ModelParts | None:
     """Which parts of the run's models do not travel, or do not train; None: all do."""
-    pairs = pairs_of(run.options, run.train)
+    pairs = list_pairs(run.options, run.train)
     return parts_of(model, pairs) if pairs else None
 
 

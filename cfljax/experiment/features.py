@@ -10,7 +10,7 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.federation.gather import samples
 from cfljax.lazy import jax, jnp
-from cfljax.models.started import features_of
+from cfljax.models.started import split_features
 from cfljax.types import Array, Federation, Model, Pool, Split, Tree, View, on_host
 
 BLOCK = 256
@@ -64,7 +64,7 @@ def _apart(split: Split) -> Split:
 
 def featured(model: Model, whole: Tree, federation: Federation) -> Federation:
     """The federation with features in place of samples. `whole`: the parameters of the network."""
-    both, width = features_of(model)
+    both, width = split_features(model)
     seen = seen_by(federation)
 
     @jax.jit

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cfljax.config import Data, Run, arrivals
-from cfljax.federation.drift import drifting
-from cfljax.federation.newcomers import arriving, draw_newcomers, with_shots
+from cfljax.config import Data, Run, draw_arrivals
+from cfljax.federation.drift import apply_drift
+from cfljax.federation.newcomers import arrival_rounds, draw_newcomers, keep_shots
 from cfljax.federation.pack import pack
-from cfljax.federation.validation import hold_out, without
+from cfljax.federation.validation import drop_held, hold_out
 from cfljax.lazy import jax
 from cfljax.types import Federation
 
@@ -66,19 +66,19 @@ def _host_federation(key: FederationKey) -> Federation:
     config, seed = key
     source = config.load()
     parts = config.divide(source)
-    parts, changes = (parts, None) if config.drift is None else drifting(config.drift, parts, source, seed)
+    parts, changes = (parts, None) if config.drift is None else apply_drift(config.drift, parts, source, seed)
     train, valid, newcomers = parts.train, None, np.zeros(len(parts.train), bool)
     if (new := config.new_clients) is not None:
         newcomers = draw_newcomers([len(rows) for rows in train], new.share, seed)
     trains = np.array([len(rows) > 0 for rows in train]) & ~newcomers
-    late = arriving(arrivals(config.arrive, trains, seed), newcomers)
+    late = arrival_rounds(draw_arrivals(config.arrive, trains, seed), newcomers)
     if config.validation:
         in_rounds = [rows[:0] if apart else rows for rows, apart in zip(train, newcomers, strict=True)]
         kept, valid = hold_out(in_rounds, config.validation, seed, parts.origin)
-        of_newcomers = [without(rows, valid, parts.origin) for rows in train]
+        of_newcomers = [drop_held(rows, valid, parts.origin) for rows in train]
         train = [later if apart else rows for later, rows, apart in zip(of_newcomers, kept, newcomers, strict=True)]
     if new is not None:
-        train = with_shots(train, newcomers, new.shots, seed)
+        train = keep_shots(train, newcomers, new.shots, seed)
     return pack(dataclasses.replace(parts, train=train), source, config.normalise, late, valid, changes)
 
 

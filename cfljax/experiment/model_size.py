@@ -13,8 +13,8 @@ from cfljax.experiment.batching import Size, size_of
 from cfljax.experiment.features import seen_by
 from cfljax.experiment.federations import sample_shape
 from cfljax.files import cache_folder, read_table, write_table
-from cfljax.models.options import told_of
-from cfljax.models.started import features_of
+from cfljax.models.options import common_options
+from cfljax.models.started import split_features
 from cfljax.software import software_hash
 from cfljax.types import Federation, Model
 
@@ -37,7 +37,7 @@ def model_size(run: Run, federation: Federation) -> int:
 def size_of_run(run: Run, federation: Federation, model: Model | None = None) -> Size:
     """The sizes that the run's memory depends on. `model`: that of the run, if it has been made."""
     size = size_of(federation, model_size(run, federation) if model is None else model.size)
-    return _with_features(size, run, federation, made=model is not None) if told_of(run.model.options).frozen else size
+    return _with_features(size, run, federation, made=model is not None) if common_options(run.model.options).frozen else size
 
 
 def _with_features(size: Size, run: Run, federation: Federation, made: bool) -> Size:
@@ -45,7 +45,7 @@ def _with_features(size: Size, run: Run, federation: Federation, made: bool) -> 
     if made:
         return size._replace(features=federation.pool.x.size)
     network = models.build(run.model.name, run.model.options, sample_shape(federation), federation.classes)
-    numbers = len(seen_by(federation).row) * features_of(network)[1]
+    numbers = len(seen_by(federation).row) * split_features(network)[1]
     return size._replace(pool_bytes=size.pool_bytes + 4 * numbers, features=numbers)
 
 

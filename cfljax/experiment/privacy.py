@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from cfljax.config import Run
 from cfljax.config.parts import stay_home
-from cfljax.config.transit import INSTALL, keeps_dropped
+from cfljax.config.transit import INSTALL_COMMAND, keeps_dropped
 from cfljax.errors import SpecError
 from cfljax.types import Federation
 
@@ -194,7 +194,7 @@ def _hidden(noise: float, delta: float, draws: tuple[Draw, ...], sums: int, ever
         import dp_accounting as dp
         from dp_accounting import rdp
     except ImportError:
-        raise SpecError(f"train.privacy.noise = {noise}: the ε it gives is computed by dp-accounting: {INSTALL}") from None
+        raise SpecError(f"train.privacy.noise = {noise}: the ε it gives is computed by dp-accounting: {INSTALL_COMMAND}") from None
     accountant = rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
     once = dp.GaussianDpEvent(noise / 2 / math.sqrt(max(sums, 1)))  # the sums of a round are over the same draw
     for clients, participants, rounds in draws:

@@ -11,33 +11,33 @@ from cfljax.types import Cohort, Federation, Flight, Hyper
 
 
 def draw(key: jax.Array, federation: Federation, participants: int, round: jax.Array, hyper: Hyper) -> Cohort:
-    """`participants` of the clients that have arrived and hold training data, uniformly without replacement; some of them
-    drop out (`dropout`: probability) or manage only a part of their local steps (`stragglers`: probability, `straggler_work`).
-    Who is away by a trace is not drawn; who would be late for the deadline is drawn and left out (`Federation.devices`). Who is
-    under way is not drawn (`Federation.flight`)."""
+    """Draw `participants` of the clients that have arrived and hold training data, uniformly without replacement. Some of them drop
+    out (`dropout`: probability) or do only a part of their local steps (`stragglers`: probability, `straggler_work`). A client that
+    a trace marks as unavailable, or whose update is in flight (`Federation.flight`), is not drawn. A client that would miss the
+    deadline is drawn and left out (`Federation.devices`)."""
     eligible = present(federation, round)
     if federation.devices is not None and federation.devices.there is not None:
         eligible = eligible & federation.devices.there
     if federation.flight is not None:
-        return _boarding(key, federation, federation.flight, eligible, round, hyper)
+        return _draw_around_flight(key, federation, federation.flight, eligible, round, hyper)
     if participants >= federation.clients:
         ids = jnp.arange(federation.clients, dtype=jnp.int32)
     else:
-        ids = _lucky(key, federation, eligible, participants)
+        ids = _draw_clients(key, federation, eligible, participants)
     return gather(key, federation, ids, eligible[ids], round, hyper)
 
 
-def _lucky(key: jax.Array, federation: Federation, eligible: jax.Array, number: int) -> jax.Array:
+def _draw_clients(key: jax.Array, federation: Federation, eligible: jax.Array, number: int) -> jax.Array:
     """i32[number]: clients that are drawn, of those that are eligible bool[C] as far as there are enough."""
     score = keys.scores(key, "cohort", federation.uid) >> 1
-    return highest(jnp.where(eligible, score.astype(jnp.int32), -1), number)
+    return select_highest(jnp.where(eligible, score.astype(jnp.int32), -1), number)
 
 
-def _boarding(
+def _draw_around_flight(
     key: jax.Array, federation: Federation, flight: Flight, eligible: jax.Array, round: jax.Array, hyper: Hyper
 ) -> Cohort:
-    """As `draw`, where clients are under way: these keep their places, masked, and others are drawn for the free ones, in the order
-    of places. If there are as many places as clients, each client has its own."""
+    """Draw as `draw` does while updates are in flight: their clients keep their slots, masked, and others are drawn for the free
+    slots, in order. If there are as many slots as clients, each client has its own."""
     places, clients = flight.ids.shape[0], federation.clients
     there = jnp.where(flight.busy, flight.ids, clients)
     eligible = eligible & ~jnp.zeros(clients, bool).at[there].set(True, mode="drop")
@@ -45,7 +45,7 @@ def _boarding(
         ids = jnp.arange(clients, dtype=jnp.int32)
     else:
         rank = jnp.maximum(jnp.cumsum(~flight.busy) - 1, 0)
-        ids = jnp.where(flight.busy, flight.ids, _lucky(key, federation, eligible, places)[rank])
+        ids = jnp.where(flight.busy, flight.ids, _draw_clients(key, federation, eligible, places)[rank])
     return gather(key, federation, ids, eligible[ids] & ~flight.busy, round, hyper)
 
 
@@ -64,7 +64,7 @@ def draw_inside(
     return gather(key, federation, who[front], chosen[front], round, hyper)
 
 
-def highest(scores: jax.Array, number: int) -> jax.Array:
+def select_highest(scores: jax.Array, number: int) -> jax.Array:
     """i32[number]: the positions of the highest scores i32[C], the highest first, the first of equal ones first. Scores are uniform
     in 0 … 2³¹ − 1, and −1 for clients that cannot be drawn. As they are uniform, a threshold leaves few of a million to sort."""
     clients, room = scores.shape[0], number + 16 * math.isqrt(number) + 64
@@ -88,8 +88,8 @@ def present(federation: Federation, round: jax.Array) -> jax.Array:
 
 
 def gather(key: jax.Array, federation: Federation, ids: jax.Array, mask: jax.Array, round: jax.Array, hyper: Hyper) -> Cohort:
-    """The cohort of the clients ids i32[S] where mask bool[S], after dropout and with stragglers. Methods that draw participants
-    themselves call it. `key` is that of the round."""
+    """Build the cohort of the clients ids i32[S] where mask bool[S], after dropout and with stragglers. Methods that draw
+    participants themselves call it. `key` is the key of the round."""
     work, uid = jnp.ones(ids.shape), federation.uid[ids]
     if (devices := federation.devices) is not None:
         mask = mask if devices.there is None else mask & devices.there[ids]

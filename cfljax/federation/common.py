@@ -13,7 +13,7 @@ from cfljax.registry.options import Value, option, show
 from cfljax.types import Federation, Parts, Source
 
 Rng = np.random.Generator
-MOST_LOST = 0.5
+MAX_LOST_SHARE = 0.5
 """The share of a data set's samples of which less is used only with a warning."""
 TEST_HELP = '"own": a client\'s test samples are spread as its training samples; "global": one test set, as each client sees it'
 
@@ -22,7 +22,8 @@ class Partition(Protocol):
     """A partition: a function that decides which client holds which samples of a data set."""
 
     def __call__(self, options: Any, source: Source, rng: Rng, /) -> Parts:
-        """The parts for an instance of the partition's Options class. All randomness comes from `rng` (`data.seed`)."""
+        """Divide the samples by the options, an instance of the partition's Options class. All randomness comes from `rng`
+        (`data.seed`)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,15 +41,15 @@ class Sized(Common):
     samples_per_client: int | None = option(None, "training samples per client; left out: all samples are divided", low=1)
 
 
-def wrong(name: str, value: Value, why: str) -> SpecError:
-    """The error, of one line, about an option of the `data` table."""
+def bad_option(name: str, value: Value, why: str) -> SpecError:
+    """Build the one-line error about an option of the `data` table."""
     return SpecError(f"data.{name} = {show(value)}: {why}")
 
 
 def check_most(name: str, value: int, most: int, why: str) -> None:
-    """The error about an option of the `data` table that is larger than `most`; `why` is the reason of the limit."""
+    """Reject an option of the `data` table that is larger than `most`; `why` is the reason for the limit."""
     if value > most:
-        raise wrong(name, value, f"{why}; at most {most}")
+        raise bad_option(name, value, f"{why}; at most {most}")
 
 
 def training_rows(options: Sized, source: Source, rng: Rng) -> np.ndarray:
@@ -69,32 +70,32 @@ def test_rows(source: Source) -> np.ndarray:
 
 
 def check_single(source: Source) -> None:
-    """A SpecError where samples may have several labels, for partitions that divide or change them."""
+    """Reject samples with several labels, for partitions that divide or change labels."""
     if source.y_train.ndim == 2:
         raise SpecError(
-            f"data.partition: goes by the label of a sample, and those of {source.name} have several; take iid, quantity, user, "
+            f"data.partition: needs one label per sample, but samples of {source.name} have several; use iid, quantity, user, "
             "domains, rotated, feature_shift or corrupted"
         )
 
 
 def label_of(source: Source, rows: np.ndarray) -> np.ndarray:
-    """The labels of these rows; each has one."""
+    """Return the labels of these rows; each has one."""
     check_single(source)
     return np.concatenate([source.y_train, source.y_test])[rows]
 
 
-def cut(rows: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
-    """Consecutive pieces of these sizes. Rows behind the last piece are dropped."""
+def split_at(rows: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+    """Split rows into consecutive pieces of these sizes. Rows behind the last piece are dropped."""
     edges = np.concatenate([[0], np.cumsum(sizes)])
     return [rows[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
 
 
-def evenly(total: int, parts: int) -> np.ndarray:
+def even_sizes(total: int, parts: int) -> np.ndarray:
     """i64[parts] sizes that differ by at most one and sum to `total`."""
     return np.diff(np.arange(parts + 1) * total // parts)
 
 
-def proportional(total: int, shares: np.ndarray) -> np.ndarray:
+def proportional_sizes(total: int, shares: np.ndarray) -> np.ndarray:
     """i64[...] sizes in these proportions (each rounded up or down) that sum to `total`."""
     edges = np.rint(np.cumsum(shares) / np.sum(shares) * total).astype(np.int64)
     return np.diff(edges, prepend=0)
@@ -133,14 +134,14 @@ def labels_seen(federation: Federation) -> np.ndarray:
     return count_labels(owner, labels, federation.clients, federation.classes).astype(np.float32)
 
 
-def commonest(rows: list[np.ndarray], source: Source) -> np.ndarray:
-    """i32[C]: every client's commonest label, the lowest where there are several; −1 for a client without samples."""
+def most_common_labels(rows: list[np.ndarray], source: Source) -> np.ndarray:
+    """Return each client's most common label i32[C], the lowest in a tie; −1 for a client without samples."""
     counts = class_counts(rows, source)
     return np.where(counts.sum(1) > 0, counts.argmax(1), -1).astype(np.int32)
 
 
 def deal(counts: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list[np.ndarray]:
-    """The rows of each client, shuffled: `counts[c, m]` of `rows` with label m go to client c, each row at most once."""
+    """Deal the rows to clients, shuffled: `counts[c, m]` of `rows` with label m go to client c, each row at most once."""
     labels = label_of(source, rows)
     clients, owner, taken = np.arange(len(counts)), [], []
     for m in range(counts.shape[1]):
@@ -150,12 +151,13 @@ def deal(counts: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list
         taken.append(of_class[: len(wanted)])
     owners, flat = np.concatenate(owner), np.concatenate(taken)
     order = np.lexsort((rng.random(len(flat)), owners))
-    return cut(flat[order], np.bincount(owners, minlength=len(counts)))
+    return split_at(flat[order], np.bincount(owners, minlength=len(counts)))
 
 
 def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list[np.ndarray]:
-    """Test rows for clients with training counts `train` [C, classes]: the same class mix for everybody, each of `rows` at most
-    once, and as many of them as possible. A client whose share is below one sample gets one of its commonest class that is left."""
+    """Choose test rows for clients with training counts `train` [C, classes]: each client gets its own class mix, each row goes to
+    one client at most, and as many rows as possible are used. A client whose share is below one sample gets one of its most common
+    class that is left."""
     have = np.bincount(label_of(source, rows), minlength=source.classes)
     held = train.sum(0)
     usable = (held > 0) & (have > 0)
@@ -178,18 +180,18 @@ def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> lis
 def warn_of_lost(part: str, used: int, total: int, source: Source, room: np.ndarray, advice: str) -> None:
     """Warn if less than MOST_LOST of the samples of a part of the data are used, because one class is too small for the shares that
     clients have of it. `room` f64[classes]: how many samples a class has for each that is wanted; NaN where none is."""
-    if used < MOST_LOST * total:
+    if used < MAX_LOST_SHARE * total:
         why = f"class {int(np.nanargmin(room))} has too few for the share of it that clients have"
         warnings.warn(f"{source.name}: {used} of {total} {part} samples are used, as {why}; {advice}", DataWarning, stacklevel=2)
 
 
-def own_or_global(options: Common, train: list[np.ndarray], source: Source, rng: Rng) -> list[np.ndarray] | np.ndarray:
-    """The test part of a partition without views: test samples in each client's class mix, or the whole test set for all."""
+def choose_test_part(options: Common, train: list[np.ndarray], source: Source, rng: Rng) -> list[np.ndarray] | np.ndarray:
+    """Choose the test part of a partition without views: test samples in each client's class mix, or the whole test set for all."""
     if options.test == "global":
         return test_rows(source)
     if source.y_train.ndim == 2:  # in proportion to the training samples
         sizes = np.array([len(rows) for rows in train])
-        return cut(rng.permutation(test_rows(source)), proportional(len(source.y_test), sizes))
+        return split_at(rng.permutation(test_rows(source)), proportional_sizes(len(source.y_test), sizes))
     return mirror(class_counts(train, source), test_rows(source), source, rng)
 
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.errors import SpecError, suggest
-from cfljax.federation.common import Partition, Rng, check_most, wrong
-from cfljax.federation.corruptions import KINDS, corrupted
-from cfljax.federation.groups import Grouped, grouped, image_shape
+from cfljax.federation.common import Partition, Rng, bad_option, check_most
+from cfljax.federation.corruptions import CORRUPTIONS, corrupt_images
+from cfljax.federation.groups import Grouped, image_shape, make_groups
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -22,29 +22,31 @@ from cfljax.types import Parts, Source
 class Corrupted(Grouped):
     """Options of `corrupted`."""
 
-    kinds: tuple[str, ...] = option((), f"what each group sees, of {', '.join(KINDS)}; left out: the first of these")
+    kinds: tuple[str, ...] = option((), f"what each group sees, of {', '.join(CORRUPTIONS)}; left out: the first of these")
     severity: int = option(3, "how strong, as in CIFAR-10-C", low=1, high=5)
 
     def check(self, where: str) -> None:
-        """Raise a SpecError for a kind that there is not."""
+        """Reject unknown kinds with a SpecError."""
         for kind in self.kinds:
-            if kind not in KINDS:
-                raise SpecError(f'{where}.kinds: "{kind}": unknown' + suggest(kind, KINDS))
+            if kind not in CORRUPTIONS:
+                raise SpecError(f'{where}.kinds: "{kind}": unknown' + suggest(kind, CORRUPTIONS))
 
 
 def corrupt(options: Corrupted, source: Source, rng: Rng) -> Parts:
-    """Groups see the images blurred, noisy, of low contrast, … as in CIFAR-10-C; the first group sees them as they are."""
-    kinds = options.kinds or KINDS[: options.groups]
+    """Corrupt the images of each group as in CIFAR-10-C (blur, noise, contrast, …); the first group sees them unchanged."""
+    kinds = options.kinds or CORRUPTIONS[: options.groups]
     if len(kinds) != options.groups:
         if options.kinds:
-            raise wrong("kinds", list(kinds), f"{len(kinds)} kinds for {options.groups} groups; give {options.groups}")
-        check_most("groups", options.groups, len(KINDS), "there are as many kinds; more with data.kinds, which may say one twice")
+            raise bad_option("kinds", list(kinds), f"{len(kinds)} kinds for {options.groups} groups; give {options.groups}")
+        check_most(
+            "groups", options.groups, len(CORRUPTIONS), "there are as many kinds; more with data.kinds, which may say one twice"
+        )
     _check_images(source)
-    parts, edge = grouped(options, source, rng), len(source.y_train)
+    parts, edge = make_groups(options, source, rng), len(source.y_train)
     tests = [parts.test] * len(parts.train) if isinstance(parts.test, np.ndarray) else parts.test
     seen = _Seen(parts.group, kinds, options.severity, int(rng.integers(2**63)))
-    x, y, train, origin = _copied(source.x_train, source.y_train, parts.train, seen, 0)
-    x_test, y_test, test, _ = _copied(source.x_test, source.y_test, [rows - edge for rows in tests], seen, 1)
+    x, y, train, origin = _copy_views(source.x_train, source.y_train, parts.train, seen, 0)
+    x_test, y_test, test, _ = _copy_views(source.x_test, source.y_test, [rows - edge for rows in tests], seen, 1)
     several = source._replace(x_train=x, y_train=y, x_test=x_test, y_test=y_test, user_train=None, user_test=None, population=None)
     return Parts(train, [rows + len(y) for rows in test], parts.group, source=several, origin=origin)
 
@@ -58,7 +60,7 @@ class _Seen(NamedTuple):
     key: int
 
 
-def _copied(
+def _copy_views(
     x: np.ndarray, y: np.ndarray, held: list[np.ndarray], seen: _Seen, side: int
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
     """Return samples and labels as groups see them, the rows of each client in these, and the row of x that each is made of.
@@ -73,7 +75,7 @@ def _copied(
         if kind == "none":
             part[:] = x[used[g]]
         else:
-            images = corrupted(x.reshape(-1, *shape), kind, seen.severity, (seen.key, side, g), used[g])
+            images = corrupt_images(x.reshape(-1, *shape), kind, seen.severity, (seen.key, side, g), used[g])
             part[:] = images.reshape(part.shape)
     rows = [begin[g] + np.searchsorted(used[g], mine) for g, mine in zip(seen.group, held, strict=True)]
     origin = np.concatenate(used)
@@ -81,7 +83,7 @@ def _copied(
 
 
 def _check_images(source: Source) -> None:
-    """A SpecError unless the samples are images of bytes, or of numbers from 0 to 1."""
+    """Reject samples that are not images of bytes, or of numbers from 0 to 1."""
     x, within = source.x_train, True
     if x.dtype != np.uint8:
         within = all(part.min(initial=0) >= 0 and part.max(initial=1) <= 1 for part in (x, source.x_test))
@@ -91,7 +93,7 @@ def _check_images(source: Source) -> None:
         within = False
     if source.table is not None or not within:
         why = f"{source.name} has no images of bytes, or of numbers from 0 to 1; choose another partition, or other data"
-        raise wrong("partition", "corrupted", why)
+        raise bad_option("partition", "corrupted", why)
 
 
 CORRUPTED = Entry[Partition](Corrupted, corrupt)

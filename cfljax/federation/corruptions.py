@@ -44,9 +44,9 @@ _CHROMINANCE[:4, :4] = [[17, 18, 24, 47], [18, 21, 26, 66], [24, 26, 56, 99], [4
 """The tables of the JPEG standard (ITU T.81, annex K)."""
 
 
-def corrupted(x: np.ndarray, kind: str, severity: int, key: Sequence[int], rows: np.ndarray) -> np.ndarray:
-    """The images x[rows], corrupted: u8[n, height, width, channels], or f32 in [0, 1]. The noise of an image depends on `key` and
-    its row alone, and not on which others are corrupted with it."""
+def corrupt_images(x: np.ndarray, kind: str, severity: int, key: Sequence[int], rows: np.ndarray) -> np.ndarray:
+    """Corrupt the images x[rows]: u8[n, height, width, channels], or f32 in [0, 1]. An image's noise depends on `key` and its row
+    alone, not on which other images are corrupted with it."""
     out = np.empty((len(rows), *x.shape[1:]), x.dtype)
     act, strength = _KINDS[kind], STRENGTHS[kind][severity - 1]
     noisy = kind.endswith("_noise")
@@ -59,7 +59,7 @@ def corrupted(x: np.ndarray, kind: str, severity: int, key: Sequence[int], rows:
 
 
 def gaussian_blur(x: np.ndarray, deviation: float, _: Sequence[np.random.Generator]) -> np.ndarray:
-    """A Gaussian filter along rows and columns, cut off at four deviations; edges go on as they end."""
+    """Apply a Gaussian filter along rows and columns, cut off at four deviations; edge values are repeated."""
     reach = int(4 * deviation + 0.5)
     weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / deviation) ** 2)
     weights /= weights.sum()
@@ -71,62 +71,62 @@ def gaussian_blur(x: np.ndarray, deviation: float, _: Sequence[np.random.Generat
 
 
 def gaussian_noise(x: np.ndarray, deviation: float, rngs: Sequence[np.random.Generator]) -> np.ndarray:
-    """Normal noise on every value."""
+    """Add normal noise to every value."""
     return np.clip(x + deviation * np.stack([rng.standard_normal(x.shape[1:]) for rng in rngs]), 0, 1)
 
 
 def shot_noise(x: np.ndarray, photons: float, rngs: Sequence[np.random.Generator]) -> np.ndarray:
-    """Every value is a count of photons, Poisson distributed."""
+    """Replace every value by a Poisson-distributed count of photons."""
     return np.clip(np.stack([rng.poisson(image * photons) for rng, image in zip(rngs, x, strict=True)]) / photons, 0, 1)
 
 
 def impulse_noise(x: np.ndarray, share: float, rngs: Sequence[np.random.Generator]) -> np.ndarray:
-    """This share of the values becomes 0 or 1, either as likely."""
+    """Set this share of the values to 0 or 1 with equal probability."""
     drawn = np.stack([rng.random(x.shape[1:]) for rng in rngs])
     return np.where(drawn < share / 2, 0.0, np.where(drawn < share, 1.0, x))
 
 
 def contrast(x: np.ndarray, factor: float, _: Sequence[np.random.Generator]) -> np.ndarray:
-    """Values move towards the mean of their channel."""
+    """Move values towards the mean of their channel."""
     mean = x.mean((1, 2), keepdims=True)
     return np.clip((x - mean) * factor + mean, 0, 1)
 
 
 def brightness(x: np.ndarray, more: float, _: Sequence[np.random.Generator]) -> np.ndarray:
-    """The largest channel of each pixel grows by this much, up to 1; hue and saturation stay."""
+    """Raise the largest channel of each pixel by this much, up to 1; hue and saturation stay."""
     value = x.max(-1, keepdims=True)
     wanted = np.minimum(value + more, 1.0)
     return np.where(value > 0, x * wanted / np.where(value > 0, value, 1.0), wanted)
 
 
 def jpeg(x: np.ndarray, quality: float, _: Sequence[np.random.Generator]) -> np.ndarray:
-    """What is left of an image in a JPEG file of this quality. One channel or three (colours); others are brightness each."""
+    """Compress and decompress images as a JPEG file of this quality would. Three channels are colours; any other number are
+    separate brightness channels."""
     height, width, channels = x.shape[1:]
     x = np.pad(np.rint(255 * x), [(0, 0), (0, -height % 8), (0, -width % 8), (0, 0)], mode="edge")
     colours = channels == 3
     if colours:
         x = x @ _TO_YCC.T + (0, 128, 128)
-    tables = np.stack([_scaled(_CHROMINANCE if colours and c else _LUMINANCE, quality) for c in range(channels)], -1)
+    tables = np.stack([_scale_table(_CHROMINANCE if colours and c else _LUMINANCE, quality) for c in range(channels)], -1)
     n, h, w, _c = x.shape
     blocks = np.rint(x).reshape(n, h // 8, 8, w // 8, 8, channels) - 128
-    steps = _both(blocks, _DCT) / tables[None, None, :, None]
+    steps = _transform_blocks(blocks, _DCT) / tables[None, None, :, None]
     rounded = (
         np.sign(steps) * np.floor(np.abs(steps) + 0.5 + 1e-9) * tables[None, None, :, None]
     )  # halves go outwards, as libjpeg's
-    x = np.clip(np.rint(_both(rounded, _DCT.T) + 128), 0, 255).reshape(n, h, w, channels)
+    x = np.clip(np.rint(_transform_blocks(rounded, _DCT.T) + 128), 0, 255).reshape(n, h, w, channels)
     if colours:
         x = (x - (0, 128, 128)) @ np.linalg.inv(_TO_YCC).T
     return np.clip(np.rint(x) / 255, 0, 1)[:, :height, :width]
 
 
-def _scaled(table: np.ndarray, quality: float) -> np.ndarray:
-    """The table at a quality from 1 to 100, as libjpeg scales it."""
+def _scale_table(table: np.ndarray, quality: float) -> np.ndarray:
     scale = 5000 // quality if quality < 50 else 200 - 2 * quality
     return np.clip((table * scale + 50) // 100, 1, 255)
 
 
-def _both(blocks: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """matrix · block · matrixᵀ for each block [n, rows of blocks, 8, columns of blocks, 8, channels]."""
+def _transform_blocks(blocks: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Compute matrix · block · matrixᵀ for each block [n, rows of blocks, 8, columns of blocks, 8, channels]."""
     n, rows, _, columns, _, channels = blocks.shape
     lines = blocks.transpose(0, 1, 3, 5, 2, 4).reshape(-1, 64) @ np.kron(matrix, matrix).T  # one large product: four times as fast
     return lines.reshape(n, rows, columns, channels, 8, 8).transpose(0, 1, 4, 2, 5, 3)
@@ -149,5 +149,5 @@ _KINDS: dict[str, Corrupt] = {
     "brightness": brightness,
     "shot_noise": shot_noise,
 }
-KINDS = ("none", *_KINDS)
+CORRUPTIONS = ("none", *_KINDS)
 """What a group may see; the first of them are the groups of the partition `corrupted`, unless its `kinds` says otherwise."""

@@ -8,14 +8,14 @@ from cfljax.errors import SpecError
 from cfljax.federation.traces import Trace, read_trace
 from cfljax.types import Devices, on_host
 
-MOST_CELLS = 10**8
-"""The most places (times of change × clients) of a trace on the device, at five bytes each."""
+MAX_TRACE_CELLS = 10**8
+"""The largest size (times of change × clients) of a trace on the device, at five bytes each."""
 _TAG = 0x636C6F
 
 
-def devices_of(clients: int, seed: int, same: bool, trace: str | None) -> Devices:
-    """The devices of a federation with this number of clients. Client c has the same device for all methods, and for all seeds that
-    share the seed of the data. `same`: all have speed 1, but for the trace."""
+def make_devices(clients: int, seed: int, same: bool, trace: str | None) -> Devices:
+    """Make the devices of this number of clients. Client c has the same device for all methods, and for all seeds that share the
+    seed of the data. `same`: all have speed 1, apart from the trace."""
     pace = np.random.default_rng([seed, _TAG]).standard_normal(clients).astype(np.float32)
     devices = Devices(on_host(np.zeros_like(pace) if same else pace))
     return devices if trace is None else _with_trace(devices, read_trace(trace), clients)
@@ -28,7 +28,7 @@ def _with_trace(devices: Devices, trace: Trace, clients: int) -> Devices:
         told = f"client = {trace.client[at]}: there are {clients} clients, 0 to {clients - 1}"
         raise SpecError(f"train.clock.trace: {trace.file}:{trace.line[at]}: {told}")
     times = np.unique(np.concatenate([[0.0], trace.time]).astype(np.float32))
-    if len(times) * clients > MOST_CELLS:
+    if len(times) * clients > MAX_TRACE_CELLS:
         told = f"{len(times)} times of {clients} clients are too many; round the times to minutes or hours"
         raise SpecError(f"train.clock.trace: {trace.file}: {told}")
     available, factor = np.ones((len(times), clients), bool), np.ones((len(times), clients), np.float32)

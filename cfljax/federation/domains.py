@@ -29,12 +29,12 @@ def domains(options: Domains, source: Source, rng: Rng) -> Parts:
         why = (
             f"{source.name} does not say which domain a sample is from; import it with --by-domain, or choose another, such as iid"
         )
-        raise common.wrong("partition", "domains", why)
+        raise common.bad_option("partition", "domains", why)
     held, tested = _rows(source)
     number = len(held)
     clients = options.clients or number
     if clients < number:
-        raise common.wrong("clients", clients, f"{source.name} has {number} domains; at least {number}")
+        raise common.bad_option("clients", clients, f"{source.name} has {number} domains; at least {number}")
     group = common.group_blocks(clients, number)
     train, test = [], []
     for domain, (rows, test_rows) in enumerate(zip(held, tested, strict=True)):
@@ -42,13 +42,12 @@ def domains(options: Domains, source: Source, rng: Rng) -> Parts:
         if options.test == "own" and not len(test_rows):
             edge = max(1, len(rows) - int(round(options.test_fraction * len(rows))))
             rows, test_rows = rows[:edge], rows[edge:]
-        train += _dealt(options, rows, int((group == domain).sum()), domain)
-        test += common.cut(rng.permutation(test_rows), common.evenly(len(test_rows), int((group == domain).sum())))
+        train += _deal(options, rows, int((group == domain).sum()), domain)
+        test += common.split_at(rng.permutation(test_rows), common.even_sizes(len(test_rows), int((group == domain).sum())))
     return Parts(train, common.test_rows(source) if options.test == "global" else test, group)
 
 
 def _rows(source: Source) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """(The training rows of each domain, its test rows), without domains that have no training samples."""
     assert source.user_train is not None
     users = [source.user_train, np.zeros(0, np.int64) if source.user_test is None else source.user_test]
     by = users if source.population is None else [source.population[each] for each in users]
@@ -57,15 +56,14 @@ def _rows(source: Source) -> tuple[list[np.ndarray], list[np.ndarray]]:
     return [np.flatnonzero(by[0] == d) for d in numbers], [edge + np.flatnonzero(by[1] == d) for d in numbers]
 
 
-def _dealt(options: Domains, rows: np.ndarray, clients: int, domain: int) -> list[np.ndarray]:
-    """The rows of each of the clients of a domain."""
+def _deal(options: Domains, rows: np.ndarray, clients: int, domain: int) -> list[np.ndarray]:
     why = f"{clients} clients share the {len(rows)} training samples of domain {domain}"
     if clients > len(rows):
-        raise common.wrong("clients", options.clients, why)
+        raise common.bad_option("clients", options.clients, why)
     if options.samples_per_client is None:
-        return common.cut(rows, common.evenly(len(rows), clients))
+        return common.split_at(rows, common.even_sizes(len(rows), clients))
     common.check_most("samples_per_client", options.samples_per_client, len(rows) // clients, why)
-    return common.cut(rows, np.full(clients, options.samples_per_client))
+    return common.split_at(rows, np.full(clients, options.samples_per_client))
 
 
 DOMAINS = Entry[Partition](Domains, domains)

@@ -15,9 +15,9 @@ from cfljax.errors import DataError, SpecError
 from cfljax.federation.groups import rotations
 from cfljax.types import Drift, Parts, Source, on_host
 
-TURN = 90.0
+TURN_DEGREES = 90.0
 """Degrees by which `what = "rotation"` turns the images of a client that has changed, counter-clockwise."""
-COLUMNS = ["round", "client", "group"]
+CHANGE_COLUMNS = ["round", "client", "group"]
 """The first line of a file of changes."""
 _TAG = 0x64726966
 
@@ -54,14 +54,14 @@ class Options(Protocol):
         """A file of changes, in place of drawn ones."""
 
 
-def drifting(options: Options, parts: Parts, source: Source, seed: int) -> tuple[Parts, Drift]:
-    """The parts with the views and groups that clients may change to, and who is in which from which round on."""
+def apply_drift(options: Options, parts: Parts, source: Source, seed: int) -> tuple[Parts, Drift]:
+    """Add the views and groups that clients may change to, and find which client is in which group from which round on."""
     if options.what == "labels" and (parts.source or source).y_train.ndim == 2:
         raise SpecError(f'data.drift.what = "labels": samples of {source.name} have several labels; take "group" or "rotation"')
     parts, views = _with_views(options.what, parts, source)
     first, groups = np.asarray(parts.group), views.groups
     if options.file is None:
-        changes = list(drawn(options, first, groups, seed))
+        changes = list(draw_changes(options, first, groups, seed))
     else:
         changes = read_changes(Path(options.file).expanduser(), len(first), groups)
     begin, group = phases(first, changes)
@@ -69,7 +69,7 @@ def drifting(options: Options, parts: Parts, source: Source, seed: int) -> tuple
 
 
 class _Views(NamedTuple):
-    """Through which view a client of each group sees its samples."""
+    """The view of each client in each group."""
 
     groups: int
     """How many groups there are to be in."""
@@ -77,14 +77,14 @@ class _Views(NamedTuple):
     """i32[groups, C]: the view of each client in each group."""
 
     def of(self, group: np.ndarray) -> np.ndarray:
-        """i32[P, C]: the views of clients in these groups i32[P, C]."""
+        """Return the views i32[P, C] of clients in these groups i32[P, C]."""
         seen: np.ndarray = np.take_along_axis(self.number, group, axis=0)
         return seen.astype(np.int32)
 
 
 def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, _Views]:
-    """The parts with all views, and the view of each client in each group. With "group" a client gets the view of its new group;
-    else each group g gets a counterpart g + G, whose clients see all labels or images changed."""
+    """Add all views to the parts, and find each client's view in each group. With "group" a client gets the view of its new group;
+    otherwise each group g gets a counterpart g + G, whose clients see all labels or images changed."""
     clients, source = len(parts.train), parts.source or source
     group = np.asarray(parts.group, np.int32)
     if what == "group":
@@ -101,7 +101,7 @@ def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, _Views]
         changed = np.concatenate([labels, (labels + 1) % source.classes]).astype(np.int32)
         parts = dataclasses.replace(parts, labels=changed, pixels=twice(parts.pixels))
     else:
-        parts = dataclasses.replace(parts, pixels=_turned(parts, source, views), labels=twice(parts.labels))
+        parts = dataclasses.replace(parts, pixels=_add_rotated(parts, source, views), labels=twice(parts.labels))
     return parts, _Views(2 * groups, np.repeat([of, of + views], groups, axis=0))
 
 
@@ -117,17 +117,17 @@ def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> _Views:
     return _Views(groups, np.repeat(pairs[:, 1:], clients, axis=1))
 
 
-def _turned(parts: Parts, source: Source, views: int) -> np.ndarray:
+def _add_rotated(parts: Parts, source: Source, views: int) -> np.ndarray:
     """i32[2 V, F]: the views' index maps, then the same turned by TURN."""
     if parts.pixels is not None or source.table is not None:
         why = "clients see images that are turned already" if source.table is None else f"{source.name} has no images"
         raise SpecError(f'data.drift.what = "rotation": {why}; take what = "{"group" if source.table is None else "labels"}"')
-    return np.repeat(rotations(source.x_train.shape[1:], (0.0, TURN)), views, axis=0)
+    return np.repeat(rotations(source.x_train.shape[1:], (0.0, TURN_DEGREES)), views, axis=0)
 
 
-def drawn(options: Options, first: np.ndarray, groups: int, seed: int) -> Iterator[Change]:
-    """The changes of clients whose groups are `first` i32[C]. With "group" a client's new group is any of the others, else its
-    counterpart."""
+def draw_changes(options: Options, first: np.ndarray, groups: int, seed: int) -> Iterator[Change]:
+    """Draw the changes of clients whose groups are `first` i32[C]. With "group" a client's new group is any of the others,
+    otherwise its counterpart."""
     rng = np.random.default_rng([seed, _TAG])
     number = max(1, round(options.share * len(first)))
     group = first.copy()
@@ -156,13 +156,13 @@ def drawn(options: Options, first: np.ndarray, groups: int, seed: int) -> Iterat
 
 
 def read_changes(file: Path, clients: int, groups: int) -> list[Change]:
-    """The changes of a CSV file with the columns round, client and group. DataError for a line that cannot be."""
+    """Read a CSV file of changes with the columns round, client and group; raises DataError for an invalid line."""
     found: dict[tuple[int, int], Change] = {}
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
             lines = csv.reader(stream)
-            if [name.strip() for name in next(lines, [])] != COLUMNS:
-                raise DataError(f"{file}: its first line must be {','.join(COLUMNS)}")
+            if [name.strip() for name in next(lines, [])] != CHANGE_COLUMNS:
+                raise DataError(f"{file}: its first line must be {','.join(CHANGE_COLUMNS)}")
             for cells in lines:
                 if cells:
                     change = _change(f"{file}, line {lines.line_num}", cells, clients, groups)
@@ -179,7 +179,7 @@ def read_changes(file: Path, clients: int, groups: int) -> list[Change]:
 
 
 def last_change(file: Path) -> int:
-    """The round of the last change of a file, whatever its clients and groups."""
+    """Return the round of the last change in a file, whatever its clients and groups."""
     return read_changes(file, 2**31, 2**31)[-1].round
 
 
@@ -187,7 +187,7 @@ def _change(where: str, cells: list[str], clients: int, groups: int) -> Change:
     try:
         change = Change(*(int(cell) for cell in cells))
     except (TypeError, ValueError):
-        raise DataError(f"{where}: {','.join(cells)[:60]}: must be three whole numbers: {','.join(COLUMNS)}") from None
+        raise DataError(f"{where}: {','.join(cells)[:60]}: must be three whole numbers: {','.join(CHANGE_COLUMNS)}") from None
     for name, value, low, high in (
         ("round", change.round, 1, 2**31 - 2),
         ("client", change.client, 0, clients - 1),

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.federation.common import Common, Partition, Rng, label_of, wrong
+from cfljax.federation.common import Common, Partition, Rng, bad_option, label_of
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -32,7 +32,7 @@ def _fedprox_sizes(options: FedProx, have: np.ndarray, rng: np.random.Generator 
         scarce = int(np.argmin(have - used))
         fits = int(have.min()) // (2 * minimum) * classes
         why = f"class {scarce} has {have[scarce]} samples, {used[scarce]} are needed; at most {fits}"
-        raise wrong("clients", options.clients, why)
+        raise bad_option("clients", options.clients, why)
     shares = rng.lognormal(0.0, options.sigma, (classes, -(-options.clients // classes), 2))
     shares = (have - used)[:, None, None] * shares / shares.sum((1, 2), keepdims=True)
     wanted = shares[of, (user // classes)[:, None], np.arange(2)].astype(np.int64)
@@ -46,8 +46,8 @@ def _fedprox_sizes(options: FedProx, have: np.ndarray, rng: np.random.Generator 
     return taken
 
 
-def _with_total(options: FedProx, have: np.ndarray, rng: Rng, draws: int = 2000) -> np.ndarray:
-    """The same, drawn again until the number of all samples is `total`."""
+def _draw_until_total(options: FedProx, have: np.ndarray, rng: Rng, draws: int = 2000) -> np.ndarray:
+    """Draw the sizes again until their sum is `total`."""
     totals = []
     for _ in range(draws):
         taken = _fedprox_sizes(options, have, rng)
@@ -55,10 +55,10 @@ def _with_total(options: FedProx, have: np.ndarray, rng: Rng, draws: int = 2000)
         if options.total in (None, totals[-1]):
             return taken
     nearest = min(totals, key=lambda n: abs(n - (options.total or 0)))
-    raise wrong("total", options.total, f"none of {draws} draws has this many samples; the nearest has {nearest}")
+    raise bad_option("total", options.total, f"none of {draws} draws has this many samples; the nearest has {nearest}")
 
 
-def train_and_test(held: list[np.ndarray], test: str, rng: Rng) -> tuple[list[np.ndarray], list[np.ndarray] | np.ndarray]:
+def split_train_test(held: list[np.ndarray], test: str, rng: Rng) -> tuple[list[np.ndarray], list[np.ndarray] | np.ndarray]:
     """(Each client's training rows: int(0.9 n) of its n, shuffled; its other rows, or for `global` those of all clients)."""
     pairs = [np.split(rng.permutation(rows), [int(0.9 * len(rows))]) for rows in held]
     own = [b for _, b in pairs]
@@ -72,11 +72,11 @@ def fedprox(options: FedProx, source: Source, rng: Rng) -> Parts:
     test set is all of these. The true group is the pair of classes.
     """
     if source.classes < 2:
-        raise wrong("partition", "fedprox", f"{source.name} has {source.classes} class; needs at least 2")
+        raise bad_option("partition", "fedprox", f"{source.name} has {source.classes} class; needs at least 2")
     classes = source.classes
     labels = label_of(source, np.arange(len(source.y_train) + len(source.y_test)))
     of_class = [np.flatnonzero(labels == c) for c in range(classes)]
-    more = _with_total(options, np.array([len(r) for r in of_class]), rng)
+    more = _draw_until_total(options, np.array([len(r) for r in of_class]), rng)
     held: list[list[np.ndarray]] = [[] for _ in range(options.clients)]
     used = np.zeros(classes, np.int64)
     for sizes in (np.full_like(more, options.minimum), more):  # first the minimum for all, then the shares
@@ -85,7 +85,7 @@ def fedprox(options: FedProx, source: Source, rng: Rng) -> Parts:
                 c = (u + j) % classes
                 held[u].append(of_class[c][used[c] : used[c] + sizes[u, j]])
                 used[c] += sizes[u, j]
-    train, test = train_and_test([np.concatenate(h) for h in held], options.test, rng)
+    train, test = split_train_test([np.concatenate(h) for h in held], options.test, rng)
     return Parts(train, test, (np.arange(options.clients) % classes).astype(np.int32))
 
 

@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.federation.common import Partition, Rng, Sized, check_most, check_single, cut, evenly, group_blocks, test_rows, wrong
+from cfljax.federation.common import (
+    Partition,
+    Rng,
+    Sized,
+    bad_option,
+    check_most,
+    check_single,
+    even_sizes,
+    group_blocks,
+    split_at,
+    test_rows,
+)
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -27,39 +38,39 @@ class Grouped(Sized):
 
 
 def _take(rows: np.ndarray, clients: int, wanted: int | None, name: str, what: str) -> list[np.ndarray]:
-    """Rows for every client of a group: `wanted` rows each, or all rows evenly."""
     if clients > len(rows):
         raise SpecError(f"data.{name}: the {clients} clients of a group share {len(rows)} {what} samples; give fewer clients")
     if wanted is None:
-        return cut(rows, evenly(len(rows), clients))
+        return split_at(rows, even_sizes(len(rows), clients))
     why = f"{clients} clients of a group share {len(rows)} {what} samples"
     check_most("samples_per_client", wanted, len(rows) // max(clients, 1), why)
-    return cut(rows, np.full(clients, wanted))
+    return split_at(rows, np.full(clients, wanted))
 
 
-def _portions(rows: np.ndarray, groups: int, copies: bool, rng: Rng) -> list[np.ndarray]:
-    """The rows that each group divides among its clients: all rows, in a different order for each group, or a part of them."""
+def _choose_portions(rows: np.ndarray, groups: int, copies: bool, rng: Rng) -> list[np.ndarray]:
+    """Choose the rows that each group divides among its clients: all rows, in a different order for each group, or a part of
+    them."""
     if copies:
         return [rng.permutation(rows) for _ in range(groups)]
-    return cut(rng.permutation(rows), evenly(len(rows), groups))
+    return split_at(rng.permutation(rows), even_sizes(len(rows), groups))
 
 
-def grouped(options: Grouped, source: Source, rng: Rng, **views: Any) -> Parts:
-    """The parts of clients in equal blocks, one block for each group. Test clients come after all others. `views`: the fields
+def make_groups(options: Grouped, source: Source, rng: Rng, **views: Any) -> Parts:
+    """Build the parts of clients in equal blocks, one block per group. Test clients come after all others. `views`: the fields
     `pixels`, `labels`, `gain` and `offset` of Parts, by group."""
     groups, clients = options.groups, options.clients
     check_most("groups", groups, clients, f"there are {clients} clients")
     if 0 < options.test_clients < groups:
-        raise wrong("test_clients", options.test_clients, f"every group needs one; at least {groups}, or 0 for none")
+        raise bad_option("test_clients", options.test_clients, f"every group needs one; at least {groups}, or 0 for none")
     of, of_test = group_blocks(clients, groups), group_blocks(options.test_clients, groups)
     train, test, only_test = [], [], []
-    in_train = _portions(np.arange(len(source.y_train)), groups, options.copies, rng)
-    in_test = _portions(test_rows(source), groups, options.copies, rng)
+    in_train = _choose_portions(np.arange(len(source.y_train)), groups, options.copies, rng)
+    in_test = _choose_portions(test_rows(source), groups, options.copies, rng)
     for g in range(groups):
         size, size_test = int(np.sum(of == g)), int(np.sum(of_test == g))
         train += _take(in_train[g], size, options.samples_per_client, "clients", "training")
         # A training client is scored on a share of the test set in its own view, beside the test clients.
-        test += cut(in_test[g], evenly(len(in_test[g]), size))
+        test += split_at(in_test[g], even_sizes(len(in_test[g]), size))
         if size_test:
             only_test += _take(in_test[g], size_test, options.samples_per_client, "test_clients", "test")
     train += [np.zeros(0, np.int64)] * len(only_test)
@@ -69,7 +80,7 @@ def grouped(options: Grouped, source: Source, rng: Rng, **views: Any) -> Parts:
 
 
 def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """(height, width, channels) of a sample; a flat sample whose length is a square is a square image."""
+    """Return (height, width, channels) of a sample; a flat sample whose length is a square is a square image."""
     if len(shape) == 1 and math.isqrt(shape[0]) ** 2 == shape[0]:
         return math.isqrt(shape[0]), math.isqrt(shape[0]), 1
     if len(shape) in (2, 3):
@@ -102,7 +113,7 @@ def rotations(shape: tuple[int, ...], angles: tuple[float, ...]) -> np.ndarray:
 
 
 def even_angles(groups: int) -> tuple[float, ...]:
-    """Angles that divide the circle evenly (0 and 180 for two groups); quarter turns for three."""
+    """Divide the circle evenly (0 and 180 degrees for two groups); quarter turns for three."""
     step = 90.0 if groups == 3 else 360.0 / groups
     return tuple(g * step for g in range(groups))
 
@@ -115,11 +126,11 @@ class Rotated(Grouped):
 
 
 def rotated(options: Rotated, source: Source, rng: Rng) -> Parts:
-    """Groups see the images rotated, by 0, 90, 180 and 270 degrees unless `angles` says otherwise (IFCA's layout)."""
+    """Rotate the images of each group, by 0, 90, 180 and 270 degrees unless `angles` says otherwise (IFCA's layout)."""
     angles = options.angles or even_angles(options.groups)
     if len(angles) != options.groups:
-        raise wrong("angles", list(angles), f"{len(angles)} angles for {options.groups} groups; give {options.groups}")
-    return grouped(options, source, rng, pixels=rotations(source.x_train.shape[1:], angles))
+        raise bad_option("angles", list(angles), f"{len(angles)} angles for {options.groups} groups; give {options.groups}")
+    return make_groups(options, source, rng, pixels=rotations(source.x_train.shape[1:], angles))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +141,7 @@ class LabelSwap(Grouped):
 
 
 def label_swap(options: LabelSwap, source: Source, rng: Rng) -> Parts:
-    """Groups that swap pairs of labels, each group different pairs; the first group swaps none."""
+    """Swap pairs of labels in each group, different pairs in different groups; the first group swaps none."""
     check_single(source)
     classes, plain = source.classes, np.arange(source.classes)
     check_most("pairs", options.pairs, classes // 2, f"{source.name} has {classes} classes")
@@ -141,20 +152,20 @@ def label_swap(options: LabelSwap, source: Source, rng: Rng) -> Parts:
         return swapped
 
     matchings = math.prod(math.comb(classes - 2 * i, 2) for i in range(options.pairs)) // math.factorial(options.pairs)
-    labels = _distinct(options.groups, plain, draw, 1 + matchings, "ways to swap")
-    return grouped(options, source, rng, labels=labels)
+    labels = _draw_distinct(options.groups, plain, draw, 1 + matchings, "ways to swap")
+    return make_groups(options, source, rng, labels=labels)
 
 
 def label_permutation(options: Grouped, source: Source, rng: Rng) -> Parts:
-    """Groups that permute all labels, each group in its own way; the first group's labels are as they are."""
+    """Permute all labels in each group, differently in each; the first group's labels are unchanged."""
     check_single(source)
     classes = source.classes
     ways = math.factorial(min(classes, 20))
-    labels = _distinct(options.groups, np.arange(classes), lambda: rng.permutation(classes), ways, "ways to permute")
-    return grouped(options, source, rng, labels=labels)
+    labels = _draw_distinct(options.groups, np.arange(classes), lambda: rng.permutation(classes), ways, "ways to permute")
+    return make_groups(options, source, rng, labels=labels)
 
 
-def _distinct(groups: int, first: np.ndarray, draw: Callable[[], np.ndarray], ways: int, what: str) -> np.ndarray:
+def _draw_distinct(groups: int, first: np.ndarray, draw: Callable[[], np.ndarray], ways: int, what: str) -> np.ndarray:
     """i32[V, classes]: `first`, then draws that are all different."""
     check_most("groups", groups, ways, f"there are {ways} {what} {len(first)} labels")
     found = {tuple(first.tolist()): None}
@@ -173,14 +184,15 @@ class FeatureShift(Grouped):
 
 
 def feature_shift(options: FeatureShift, source: Source, rng: Rng) -> Parts:
-    """Groups with other intensities: inverted (x becomes 1 − x), or a gain or an offset that falls or grows from group to group."""
+    """Shift the intensities of each group: inverted (x becomes 1 − x), or a gain or an offset that falls or grows from group to
+    group."""
     steps = np.linspace(0.0, 1.0, options.groups)
     if options.kind == "invert":
         check_most("groups", options.groups, 2, 'kind = "invert" has two: plain and inverted')
-        return grouped(options, source, rng, gain=(1 - 2 * steps).astype(np.float32), offset=steps.astype(np.float32))
+        return make_groups(options, source, rng, gain=(1 - 2 * steps).astype(np.float32), offset=steps.astype(np.float32))
     if options.kind == "gain":
-        return grouped(options, source, rng, gain=(1 - options.strength * steps).astype(np.float32))
-    return grouped(options, source, rng, offset=(options.strength * steps).astype(np.float32))
+        return make_groups(options, source, rng, gain=(1 - options.strength * steps).astype(np.float32))
+    return make_groups(options, source, rng, offset=(options.strength * steps).astype(np.float32))
 
 
 LABEL_SWAP = Entry[Partition](LabelSwap, label_swap)

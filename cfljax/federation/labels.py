@@ -27,15 +27,16 @@ class Shards(Sized):
 
 def _shards(rows: np.ndarray, source: Source, owner: np.ndarray) -> list[np.ndarray]:
     """Rows sorted by label and cut into `owner.size` shards; a client gets those at its row of `owner` [C, shards]."""
-    pieces = common.cut(rows[np.argsort(common.label_of(source, rows), kind="stable")], common.evenly(len(rows), owner.size))
+    pieces = common.split_at(
+        rows[np.argsort(common.label_of(source, rows), kind="stable")], common.even_sizes(len(rows), owner.size)
+    )
     return [np.concatenate([pieces[s] for s in of]) for of in owner]
 
 
 def shards(options: Shards, source: Source, rng: Rng) -> Parts:
-    """Samples sorted by label and cut into shards, which are dealt at random (OCFL's non-IID and non-IID2).
+    """Sort samples by label, cut them into shards, and deal these at random (OCFL's non-IID and non-IID2).
 
-    The true group is a client's commonest label.
-    """
+    The true group is a client's commonest label."""
     kept = len(source.y_train) - int(round(options.holdout * len(source.y_train)))
     rows = rng.permutation(len(source.y_train))
     rows, held_out = rows[:kept], rows[kept:] if options.holdout else rng.permutation(common.test_rows(source))
@@ -53,7 +54,7 @@ def shards(options: Shards, source: Source, rng: Rng) -> Parts:
         test = (
             common.mirror(common.class_counts(train, source), held_out, source, rng) if by_mix else _shards(held_out, source, owner)
         )
-    return Parts(train, test, common.commonest(train, source))
+    return Parts(train, test, common.most_common_labels(train, source))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +69,9 @@ class Classes(Sized):
 
 
 def classes(options: Classes, source: Source, rng: Rng) -> Parts:
-    """A few classes per client in equal parts, with equal or log-normal sizes; no sample is held twice.
+    """Give each client a few classes in equal parts, with equal or log-normal sizes; no sample is held twice.
 
-    Sizes are cut where a class has too few samples. The true group is the group, or the class of one-class clients.
-    """
+    Sizes are cut where a class has too few samples. The true group is the group, or the class of one-class clients."""
     k, clients = options.classes_per_client, options.clients
     common.check_most("classes_per_client", k, source.classes, f"{source.name} has {source.classes} classes")
     common.check_most("groups", options.groups or 0, clients, f"there are {clients} clients")
@@ -81,13 +81,13 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
     wanted = _wanted_sizes(options, len(common.training_rows(options, source, rng)), rng)
     unit = np.arange(clients) if options.groups is None else common.group_blocks(clients, options.groups)
     picks = _pick_classes(np.bincount(unit, wanted), k, have, rng)[unit]
-    train = common.deal(_fit(options, wanted, picks, have, source), rows, source, rng)
+    train = common.deal(_fit_sizes(options, wanted, picks, have, source), rows, source, rng)
     group = common.no_group(clients)
     if options.groups is not None:
         group = unit.astype(np.int32)
     elif k == 1:
         group = picks[:, 0].astype(np.int32)
-    return Parts(train, common.own_or_global(options, train, source, rng), group)
+    return Parts(train, common.choose_test_part(options, train, source, rng), group)
 
 
 def _wanted_sizes(options: Classes, total: int, rng: Rng) -> np.ndarray:
@@ -98,7 +98,7 @@ def _wanted_sizes(options: Classes, total: int, rng: Rng) -> np.ndarray:
         "min_samples", options.min_samples, total // options.clients, f"{options.clients} clients share {total} samples"
     )
     spare = total - options.clients * options.min_samples
-    return options.min_samples + common.proportional(spare, rng.lognormal(0.0, options.sigma, options.clients))
+    return options.min_samples + common.proportional_sizes(spare, rng.lognormal(0.0, options.sigma, options.clients))
 
 
 def _pick_classes(size: np.ndarray, k: int, have: np.ndarray, rng: Rng) -> np.ndarray:
@@ -111,7 +111,7 @@ def _pick_classes(size: np.ndarray, k: int, have: np.ndarray, rng: Rng) -> np.nd
     return picks
 
 
-def _fit(options: Classes, wanted: np.ndarray, picks: np.ndarray, have: np.ndarray, source: Source) -> np.ndarray:
+def _fit_sizes(options: Classes, wanted: np.ndarray, picks: np.ndarray, have: np.ndarray, source: Source) -> np.ndarray:
     """i64[C, classes]: each client's size in equal parts over its classes, cut where a class is too small."""
     clients, k = picks.shape
     held = np.zeros((clients, len(have)), np.int64)
@@ -123,12 +123,12 @@ def _fit(options: Classes, wanted: np.ndarray, picks: np.ndarray, have: np.ndarr
             return held
         most = int(ratio.min() * wanted[0]) // k * k
         why = f"the classes of {source.name} are too small for {clients} such clients; at most {most}"
-        raise common.wrong("samples_per_client", options.samples_per_client, why)
+        raise common.bad_option("samples_per_client", options.samples_per_client, why)
     # Whole equal parts of at least one, and no class overdrawn: each client shrinks by the worst of its classes, equal
     # clients by the same; a little more where the clients with one sample of a class need it.
     if np.any(np.bincount(picks.ravel(), minlength=len(have)) > have):
         why = f"{clients} clients need a sample of each of their classes; at most {int(have.min()) * len(have) // k}"
-        raise common.wrong("clients", clients, why)
+        raise common.bad_option("clients", clients, why)
     room, ratio = np.where(demand > 0, ratio, np.nan), np.minimum(1.0, ratio)
     worst = ratio[picks].min(1) if options.balance == "power" else np.full(clients, ratio.min())
     while True:
@@ -152,15 +152,14 @@ class Dirichlet(Sized):
 
 
 def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
-    """Each class divided over the clients in Dirichlet shares. `samples_per_client` is the mean.
+    """Divide each class over the clients in Dirichlet shares. `samples_per_client` is the mean.
 
-    With `rotate`, blocks of clients see rotated images, and these are the true groups.
-    """
+    With `rotate`, blocks of clients see rotated images, and these are the true groups."""
     rows, clients = common.training_rows(options, source, rng), options.clients
     common.check_most("rotate", options.rotate, clients, f"there are {clients} clients")
     common.check_most("min_samples", options.min_samples, len(rows) // clients, f"{clients} clients share {len(rows)} samples")
     train = common.deal(_dirichlet_counts(options, common.label_of(source, rows), source.classes, rng), rows, source, rng)
-    test = common.own_or_global(options, train, source, rng)
+    test = common.choose_test_part(options, train, source, rng)
     if options.rotate == 1:
         return Parts(train, test, common.no_group(clients))
     of = common.group_blocks(clients, options.rotate)
@@ -172,12 +171,12 @@ def _dirichlet_counts(options: Dirichlet, labels: np.ndarray, number: int, rng: 
     have, best = np.bincount(labels, minlength=number), 0
     for _ in range(draws):
         shares = rng.dirichlet(np.full(options.clients, options.alpha), number)
-        counts = np.stack([common.proportional(n, p) for n, p in zip(have, shares, strict=True)], 1)
+        counts = np.stack([common.proportional_sizes(n, p) for n, p in zip(have, shares, strict=True)], 1)
         best = max(best, int(counts.sum(1).min()))
         if counts.sum(1).min() >= options.min_samples:
             return counts
     why = f"the smallest client of the best of {draws} draws has {best}; ask for at most {best}, fewer clients or a larger alpha"
-    raise common.wrong("min_samples", options.min_samples, why)
+    raise common.bad_option("min_samples", options.min_samples, why)
 
 
 SHARDS = Entry[Partition](Shards, shards)

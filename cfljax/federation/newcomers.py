@@ -1,4 +1,4 @@
-"""HOST. Clients that never train: what a newcomer would get of a federation whose training is over."""
+"""HOST. Clients that never train: what a newcomer gets from a federation after its training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _TAG = 0x6E6577
 
 
 def draw_newcomers(sizes: Sequence[int], share: float, seed: int) -> np.ndarray:
-    """bool[C]: which clients are newcomers: this share of those with training samples (`sizes` i[C]), rounded, at least one."""
+    """Draw which clients are newcomers, bool[C]: this share of the clients with training samples (`sizes` i[C]), rounded, at least
+    one."""
     training = np.flatnonzero(np.asarray(sizes) > 0)
     number = max(1, round(share * len(training)))
     if number >= len(training):
@@ -23,8 +24,8 @@ def draw_newcomers(sizes: Sequence[int], share: float, seed: int) -> np.ndarray:
     return new
 
 
-def with_shots(train: Sequence[np.ndarray], new: np.ndarray, shots: int, seed: int) -> list[np.ndarray]:
-    """The training rows of each client: newcomers have `shots` of theirs, drawn at random, or all if they have fewer."""
+def keep_shots(train: Sequence[np.ndarray], new: np.ndarray, shots: int, seed: int) -> list[np.ndarray]:
+    """Reduce each newcomer's training rows to `shots` of them, drawn at random; a newcomer with fewer keeps all."""
 
     def few(at: int, rows: np.ndarray) -> np.ndarray:
         return rows[np.sort(np.random.default_rng([seed, _TAG, at]).permutation(len(rows))[:shots])]
@@ -32,6 +33,6 @@ def with_shots(train: Sequence[np.ndarray], new: np.ndarray, shots: int, seed: i
     return [few(at, np.asarray(rows)) if new[at] else rows for at, rows in enumerate(train)]
 
 
-def arriving(arrive: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """i32[C]: the rounds in which clients arrive; newcomers never do."""
+def arrival_rounds(arrive: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Return the rounds i32[C] in which clients arrive; newcomers never do."""
     return np.where(new, NEVER, arrive).astype(np.int32)

@@ -33,20 +33,20 @@ class Pachinko(Sized):
 
 
 def pachinko(options: Pachinko, source: Source, rng: Rng) -> Parts:
-    """Each client draws coarse labels from Dir(alpha), and classes within them from Dir(beta), as in federated CIFAR-100."""
+    """Draw each client's coarse labels from Dir(alpha), and classes within them from Dir(beta), as in federated CIFAR-100."""
     common.check_single(source)
     if source.coarse is None:
         why = f"{source.name} has no coarse labels; bring them as y_coarse_train (an integer per sample), or take dirichlet"
-        raise common.wrong("partition", "pachinko", why)
+        raise common.bad_option("partition", "pachinko", why)
     size = len(common.training_rows(options, source, rng)) // options.clients
-    train = _allocated(source.y_train, source.coarse, (options.clients, size), options, rng)
+    train = _allocate(source.y_train, source.coarse, (options.clients, size), options, rng)
     coarse = source.coarse[np.stack([source.y_train[mine] for mine in train])]
     group = np.array([np.bincount(mine).argmax() for mine in coarse], np.int32)
-    return Parts(train, common.own_or_global(options, train, source, rng), group)
+    return Parts(train, common.choose_test_part(options, train, source, rng), group)
 
 
-def _allocated(fine: np.ndarray, coarse: np.ndarray, sizes: tuple[int, int], options: Pachinko, rng: Rng) -> list[np.ndarray]:
-    """The rows of each client, `sizes` = (clients, rows of each). fine i[n]: the class of each row; coarse i[classes]."""
+def _allocate(fine: np.ndarray, coarse: np.ndarray, sizes: tuple[int, int], options: Pachinko, rng: Rng) -> list[np.ndarray]:
+    """Allocate rows to clients; `sizes` = (clients, rows of each). fine i[n]: the class of each row; coarse i[classes]."""
     left = [np.flatnonzero(fine == y).tolist() for y in range(len(coarse))]
     of = [np.array([y for y in np.flatnonzero(coarse == c) if left[y]]) for c in range(coarse.max() + 1)]
     train = []
@@ -71,7 +71,6 @@ def _allocated(fine: np.ndarray, coarse: np.ndarray, sizes: tuple[int, int], opt
 
 
 def _pick(weights: np.ndarray, u: float) -> int:
-    """The entry that a number u in [0, 1) stands for, by weights that need not sum to 1."""
     sums = np.cumsum(weights)
     if not sums[-1] > 0:
         return int(u * len(weights))

@@ -10,7 +10,7 @@ from cfljax.errors import DataError
 from cfljax.types import Drift, Federation, Parts, Pool, Source, Split, View, on_host
 from cfljax.types.federation import NEVER
 
-WORTHWHILE = 0.1
+MIN_UNUSED_SHARE = 0.1
 """Share of unused rows above which they are left out of the pool."""
 
 
@@ -22,12 +22,15 @@ def pack(
     valid: list[np.ndarray] | None = None,
     drift: Drift | None = None,
 ) -> Federation:
-    """The federation as numpy arrays; the engine puts them on the device. `normalise`: "unit" divides bytes by 255, "pixel"
-    standardises each pixel by the samples that clients train on, "pixel_all" by all of the source, "none" leaves the values as they
-    are. `valid`: the rows of each client that are set aside for validation; `parts.train` is without them. `drift`: how groups and
-    views change."""
+    """Pack the federation as numpy arrays; the engine puts them on the device.
+
+    Args:
+        normalise: "unit" divides bytes by 255, "pixel" standardises each pixel by the samples that clients train on,
+          "pixel_all" by all samples of the source, "none" leaves the values unchanged.
+        valid: the rows of each client that are set aside for validation; `parts.train` is without them.
+        drift: how groups and views change."""
     source = parts.source or source
-    parts = dataclasses.replace(parts, test=_in_halves(parts))
+    parts = dataclasses.replace(parts, test=_interleave_tests(parts))
     clients = len(parts.train)
     rows, pool = _compact(parts, source, normalise, valid or [], np.zeros(clients) if arrive is None else arrive)
     shared = isinstance(parts.test, np.ndarray)
@@ -48,8 +51,8 @@ def pack(
     )
 
 
-def _in_halves(parts: Parts) -> list[np.ndarray] | np.ndarray:
-    """The test rows; for clients that never train, every other row comes first. They choose their model on the first half of their
+def _interleave_tests(parts: Parts) -> list[np.ndarray] | np.ndarray:
+    """Reorder the test rows of clients that never train: every other row first. They choose their model on the first half of their
     test samples, which must not be the first classes of a sorted file."""
     alone = [not len(rows) for rows in parts.train]
 
@@ -62,8 +65,8 @@ def _in_halves(parts: Parts) -> list[np.ndarray] | np.ndarray:
 
 
 def _split(rows: np.ndarray, count: np.ndarray, shared: bool = False) -> Split:
-    """The split in which each client has `count` i64[C] of these rows, one client after another; `shared`: all have the same rows.
-    It has one row at least, so that reading at a clipped index is possible."""
+    """Build the split in which each client has `count` i64[C] of these rows, one client after another; `shared`: all have the same
+    rows. It has at least one row, so that a clipped index can be read."""
     rows = rows.astype(np.int32) if len(rows) else np.zeros(1, np.int32)
     start = np.zeros_like(count) if shared else np.cumsum(count) - count
     longest = max(1, int(count.max(initial=0)))
@@ -71,8 +74,8 @@ def _split(rows: np.ndarray, count: np.ndarray, shared: bool = False) -> Split:
 
 
 def _compact(parts: Parts, source: Source, normalise: str, valid: list[np.ndarray], arrive: np.ndarray) -> tuple[np.ndarray, Pool]:
-    """(Positions in the pool of all training rows, then of all test rows and all validation rows; the pool). Rows that nobody holds
-    are left out of the pool if they are a large enough share of it."""
+    """Return the positions in the pool of all training rows, then all test rows and all validation rows; and the pool. Rows that no
+    client holds are left out of the pool if they are a large enough share."""
     x, y = np.concatenate([source.x_train, source.x_test]), np.concatenate([source.y_train, source.y_test])
     tests = [parts.test] if isinstance(parts.test, np.ndarray) else parts.test
     rows = np.concatenate([*parts.train, *tests, *valid]).astype(np.int64)
@@ -80,19 +83,19 @@ def _compact(parts: Parts, source: Source, normalise: str, valid: list[np.ndarra
         raise DataError(f"{source.name}: the partition names row {rows.max() if rows.max() >= len(y) else rows.min()} of {len(y)}")
     trained = np.unique(np.concatenate([rows[:0], *(each for each, t in zip(parts.train, arrive, strict=True) if t < NEVER)]))
     mean, scale = _normalisation(x, trained if normalise == "pixel" and len(trained) else np.arange(len(x)), normalise)
-    order, used = _as_held(rows, len(y))
+    order, used = _order_by_client(rows, len(y))
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    if 0 < used < (1 - WORTHWHILE) * len(y):
+    if 0 < used < (1 - MIN_UNUSED_SHARE) * len(y):
         order = order[:used]
     table = None if source.table is None else on_host(source.table)
     pool = Pool(on_host(x[order]), on_host(y[order].astype(np.int32)), on_host(mean), on_host(scale), table)
     return place[rows], pool
 
 
-def _as_held(rows: np.ndarray, number: int) -> tuple[np.ndarray, int]:
-    """(i64[number]: all rows, first those that clients hold, in the order of the clients, then the others; how many rows are held).
-    The rows of a client lie together, as they are then read faster."""
+def _order_by_client(rows: np.ndarray, number: int) -> tuple[np.ndarray, int]:
+    """Order all rows i64[number]: those that clients hold first, in the order of the clients; also return how many are held. The
+    rows of a client are adjacent, so that they are read faster."""
     held, first = np.unique(rows, return_index=True)
     others = np.ones(number, bool)
     others[held] = False
@@ -100,7 +103,7 @@ def _as_held(rows: np.ndarray, number: int) -> tuple[np.ndarray, int]:
 
 
 def _normalisation(x: np.ndarray, rows: np.ndarray, how: str) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, scale): the model sees (x − mean) · scale. Those of pixels are computed from these rows."""
+    """Return (mean, scale): the model sees (x − mean) · scale. For pixels they are computed from these rows."""
     if how in ("pixel", "pixel_all"):
         return _per_pixel(x, rows)
     if how not in ("unit", "none"):
@@ -128,15 +131,15 @@ def _view(parts: Parts) -> View | None:
     return View(on_host(np.asarray(parts.view, np.int32)), *(None if table is None else on_host(table) for table in tables))
 
 
-def nbytes(federation: Federation) -> int:
-    """The number of bytes in all arrays of the federation."""
-    return _bytes_in(federation)
+def count_bytes(federation: Federation) -> int:
+    """Count the bytes in all arrays of the federation."""
+    return _count_bytes(federation)
 
 
-def _bytes_in(part: object) -> int:
-    """Counted without JAX, which a dry run needs for nothing else."""
+def _count_bytes(part: object) -> int:
+    """Count bytes without JAX, which a dry run does not load."""
     if isinstance(part, tuple):
-        return sum(map(_bytes_in, part))
+        return sum(map(_count_bytes, part))
     if dataclasses.is_dataclass(part):
-        return sum(_bytes_in(getattr(part, field.name)) for field in dataclasses.fields(part))
+        return sum(_count_bytes(getattr(part, field.name)) for field in dataclasses.fields(part))
     return int(getattr(part, "nbytes", 0))

@@ -25,11 +25,11 @@ import numpy as np
 
 from cfljax.errors import SpecError
 
-NAMES = ("client", "second", "round", "available", "speed")
+TRACE_COLUMNS = ("client", "second", "round", "available", "speed")
 
 
 class Trace(NamedTuple):
-    """What a file says, line by line."""
+    """The content of a file, line by line."""
 
     file: str
     by_seconds: bool
@@ -46,7 +46,7 @@ class Trace(NamedTuple):
 
 
 def read_trace(file: str) -> Trace:
-    """The trace in a CSV file; SpecError, with the file and the line, for what is wrong in it."""
+    """Read the trace in a CSV file; a SpecError names the file and the line of an error."""
     path = Path(file).expanduser()
     try:
         stamp = path.stat()
@@ -66,7 +66,7 @@ def _read(file: str, stamp: tuple[int, int]) -> Trace:  # noqa: ARG001 (the file
         found = [(lines.line_num, row) for row in lines if any(cell.strip() for cell in row)]
     if not found:
         raise SpecError(f"train.clock.trace: {file}: has no lines after the names of its columns")
-    columns = {name: _column(name, at, len(names), found, file) for at, name in enumerate(names)}
+    columns = {name: _parse_column(name, at, len(names), found, file) for at, name in enumerate(names)}
     time = "second" if "second" in columns else "round"
     numbers, ones = np.array([line for line, _ in found]), np.ones(len(found))
     trace = Trace(
@@ -78,7 +78,7 @@ def _read(file: str, stamp: tuple[int, int]) -> Trace:  # noqa: ARG001 (the file
 
 
 def _check_names(names: Sequence[str], file: str) -> None:
-    wrong = [name for name in names if name not in NAMES]
+    wrong = [name for name in names if name not in TRACE_COLUMNS]
     double = [name for name in names if names.count(name) > 1]
     if wrong or double:
         told = f'"{wrong[0]}" is no column of a trace' if wrong else f'there are two columns "{double[0]}"'
@@ -88,23 +88,22 @@ def _check_names(names: Sequence[str], file: str) -> None:
         raise SpecError(f"train.clock.trace: {file}:1: {told}")
 
 
-KINDS: dict[str, tuple[str, Callable[[float], bool]]] = {
+COLUMN_RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "client": ("a whole number from 0", lambda v: v >= 0 and v == int(v) and v < 2**31),
     "round": ("a whole number from 0", lambda v: v >= 0 and v == int(v) and v < 2**24),
     "second": ("a number from 0 to 16777215, counted from the start of the run", lambda v: 0 <= v < 2**24),
     "available": ("1 or 0", lambda v: v in (0, 1)),
     "speed": ("a number above 0", lambda v: v > 0),
 }
-"""What the values of a column are."""
+"""The range of each column, in words and as a predicate."""
 
 
-def _column(name: str, at: int, width: int, found: list[tuple[int, list[str]]], file: str) -> np.ndarray:
-    """f64[E]: the values of a column."""
-    words, fits = KINDS[name]
+def _parse_column(name: str, at: int, width: int, found: list[tuple[int, list[str]]], file: str) -> np.ndarray:
+    words, fits = COLUMN_RANGES[name]
     values = np.zeros(len(found))
     for i, (line, row) in enumerate(found):
         if len(row) != width:
-            raise SpecError(f"train.clock.trace: {file}:{line}: has {len(row)} values, and there are {width} columns")
+            raise SpecError(f"train.clock.trace: {file}:{line}: has {len(row)} values for {width} columns")
         try:
             value = float(row[at])
         except ValueError:
@@ -116,7 +115,7 @@ def _column(name: str, at: int, width: int, found: list[tuple[int, list[str]]], 
 
 
 def _check_once(trace: Trace, name: str) -> None:
-    """SpecError for a client with two lines of one time."""
+    """Reject a client with two lines for the same time."""
     order = np.lexsort((trace.time, trace.client))
     client, time = trace.client[order], trace.time[order]
     twice = np.flatnonzero((client[1:] == client[:-1]) & (time[1:] == time[:-1]))

@@ -21,19 +21,19 @@ class Iid(Sized):
 
 
 def iid(options: Iid, source: Source, rng: Rng) -> Parts:
-    """Shuffled samples, the same number for every client."""
+    """Shuffle the samples and give every client the same number."""
     if options.holdout:
-        rows, held_out = _held_out(options, source, rng)
+        rows, held_out = _hold_out(options, source, rng)
     else:
         rows, held_out = common.training_rows(options, source, rng), common.test_rows(source)
-    train = common.cut(rows, common.evenly(len(rows), options.clients))
+    train = common.split_at(rows, common.even_sizes(len(rows), options.clients))
     test: list[np.ndarray] | np.ndarray = held_out
     if options.test == "own":
-        test = common.cut(rng.permutation(held_out), common.evenly(len(held_out), options.clients))
+        test = common.split_at(rng.permutation(held_out), common.even_sizes(len(held_out), options.clients))
     return Parts(train, test, common.no_group(options.clients))
 
 
-def _held_out(options: Iid, source: Source, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
+def _hold_out(options: Iid, source: Source, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
     """(Training rows, test rows), both from the training part of the data set. `shards` with the same options has as many."""
     total = len(source.y_train)
     kept = total - int(round(options.holdout * total))
@@ -41,7 +41,7 @@ def _held_out(options: Iid, source: Source, rng: Rng) -> tuple[np.ndarray, np.nd
     if options.clients * (options.samples_per_client or 1) > kept:
         name = "clients" if options.samples_per_client is None else "samples_per_client"
         why = f"{options.clients} clients share the {kept} training samples that are not held out"
-        raise common.wrong(name, getattr(options, name), why)
+        raise common.bad_option(name, getattr(options, name), why)
     train = rows[:kept] if options.samples_per_client is None else rows[: options.clients * options.samples_per_client]
     return train, rows[kept:]
 
@@ -57,7 +57,7 @@ class Quantity(Sized):
 
 
 def quantity(options: Quantity, source: Source, rng: Rng) -> Parts:
-    """Shuffled samples, unequal numbers: Dirichlet or log-normal sizes. `samples_per_client` is the mean."""
+    """Shuffle the samples and give clients unequal numbers: Dirichlet or log-normal sizes. `samples_per_client` is the mean."""
     rows = common.training_rows(options, source, rng)
     clients, total = options.clients, len(rows)
     common.check_most("min_samples", options.min_samples, total // clients, f"{clients} clients share {total} samples")
@@ -66,8 +66,8 @@ def quantity(options: Quantity, source: Source, rng: Rng) -> Parts:
         shares = rng.lognormal(0.0, options.sigma, options.clients)
     else:
         shares = rng.dirichlet(np.full(options.clients, options.alpha))
-    train = common.cut(rows, options.min_samples + common.proportional(spare, shares))
-    return Parts(train, common.own_or_global(options, train, source, rng), common.no_group(options.clients))
+    train = common.split_at(rows, options.min_samples + common.proportional_sizes(spare, shares))
+    return Parts(train, common.choose_test_part(options, train, source, rng), common.no_group(options.clients))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,27 +81,27 @@ class User(Common):
     test_only: str = option("drop", "users with test samples only: left out, or clients that never train", choices=("drop", "keep"))
 
 
-def _of_user(users: np.ndarray, first: int, number: int) -> list[np.ndarray]:
-    """The rows of each user; row `first` is the first sample in `users`."""
+def _group_by_user(users: np.ndarray, first: int, number: int) -> list[np.ndarray]:
+    """Group the rows by user; row `first` is the first sample in `users`."""
     order = np.argsort(users, kind="stable")
     return np.split(first + order, np.cumsum(np.bincount(users, minlength=number))[:-1])
 
 
 def user(options: User, source: Source, rng: Rng) -> Parts:
-    """Each user of the source is a client; the true group is its population, where the source knows it."""
+    """Make each user of the source a client; the true group is its population, if the source knows it."""
     if source.user_train is None:
-        raise common.wrong(
+        raise common.bad_option(
             "partition", "user", f"{source.name} does not name the users of its samples; choose another, such as iid"
         )
     number = 1 + int(source.user_train.max())
     if source.user_test is not None and len(source.user_test):
         number = max(number, 1 + int(source.user_test.max()))
-    held = _of_user(source.user_train, 0, number)
+    held = _group_by_user(source.user_train, 0, number)
     tested = [np.zeros(0, np.int64)] * number
     if source.user_test is not None:
-        tested = _of_user(source.user_test, len(source.y_train), number)
+        tested = _group_by_user(source.user_test, len(source.y_train), number)
     large = np.array([u for u in range(number) if len(held[u]) >= options.min_samples], np.int64)
-    chosen = _chosen_users(options, large, held, source, rng)
+    chosen = _choose_users(options, large, held, source, rng)
     pairs = [_cut_test(options, held[u], tested[u], rng) for u in chosen]
     train, test = [a for a, _ in pairs], [b for _, b in pairs]
     if options.test_only == "keep":
@@ -113,10 +113,12 @@ def user(options: User, source: Source, rng: Rng) -> Parts:
     return Parts(train, common.test_rows(source) if options.test == "global" else test, group)
 
 
-def _chosen_users(options: User, large: np.ndarray, held: list[np.ndarray], source: Source, rng: Rng) -> np.ndarray:
+def _choose_users(options: User, large: np.ndarray, held: list[np.ndarray], source: Source, rng: Rng) -> np.ndarray:
     if not len(large):
         most = max(len(rows) for rows in held)
-        raise common.wrong("min_samples", options.min_samples, f"no user of {source.name} has this many samples; at most {most}")
+        raise common.bad_option(
+            "min_samples", options.min_samples, f"no user of {source.name} has this many samples; at most {most}"
+        )
     if not options.clients:
         return large
     common.check_most("clients", options.clients, len(large), f"{source.name} has {len(large)} such users")

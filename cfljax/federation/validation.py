@@ -1,4 +1,4 @@
-"""HOST. A part of each client's training samples that nobody trains on, by which settings are chosen and runs are stopped."""
+"""HOST. Hold out a part of each client's training samples for validation: to choose settings and to stop runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from cfljax.errors import SpecError
 
-FEWEST = 3
+MIN_SPLIT_SIZE = 3
 """A client with fewer training samples keeps all of them for training."""
 _TAG = 0x76616C69
 Rows = list[np.ndarray]
@@ -24,35 +24,37 @@ def hold_out(train: Sequence[np.ndarray], share: float, seed: int, origin: np.nd
         origin: i64[rows], of which sample each row is a copy; None: rows are samples.
     """
     rows = [np.asarray(each) for each in train]
-    if not any(len(each) >= FEWEST for each in rows):
-        raise SpecError(f"data.validation = {share}: no client has {FEWEST} training samples; give fewer clients or leave it out")
+    if not any(len(each) >= MIN_SPLIT_SIZE for each in rows):
+        raise SpecError(
+            f"data.validation = {share}: no client has {MIN_SPLIT_SIZE} training samples; give fewer clients or leave it out"
+        )
     samples = rows if origin is None else [origin[each] for each in rows]
     every = np.concatenate(samples)
     if len(np.unique(every)) == len(every):
-        held = [_drawn(len(each), share, np.random.default_rng([seed, _TAG, at])) for at, each in enumerate(rows)]
+        held = [_draw(len(each), share, np.random.default_rng([seed, _TAG, at])) for at, each in enumerate(rows)]
     else:
-        chosen = _shared(samples, share, np.random.default_rng([seed, _TAG]))
+        chosen = _draw_shared(samples, share, np.random.default_rng([seed, _TAG]))
         held = [np.isin(each, chosen) for each in samples]
     return [each[~out] for each, out in zip(rows, held, strict=True)], [each[out] for each, out in zip(rows, held, strict=True)]
 
 
-def _wanted(sizes: np.ndarray, share: float) -> np.ndarray:
+def _held_sizes(sizes: np.ndarray, share: float) -> np.ndarray:
     """Return how many rows of clients with these numbers of rows are held out."""
-    return np.where(sizes < FEWEST, 0, np.minimum(np.maximum(1, np.rint(share * sizes)), sizes - 1)).astype(np.int64)
+    return np.where(sizes < MIN_SPLIT_SIZE, 0, np.minimum(np.maximum(1, np.rint(share * sizes)), sizes - 1)).astype(np.int64)
 
 
-def _drawn(size: int, share: float, rng: np.random.Generator) -> np.ndarray:
+def _draw(size: int, share: float, rng: np.random.Generator) -> np.ndarray:
     """Return which rows of one client are held out, bool[size]."""
     held = np.zeros(size, bool)
-    held[rng.permutation(size)[: _wanted(np.array(size), share)]] = True
+    held[rng.permutation(size)[: _held_sizes(np.array(size), share)]] = True
     return held
 
 
-def _shared(samples: Rows, share: float, rng: np.random.Generator) -> np.ndarray:
+def _draw_shared(samples: Rows, share: float, rng: np.random.Generator) -> np.ndarray:
     """Return the samples that are held out for all clients that hold them: at random, as long as none of these has enough. Then
     clients that have got none get one, if it leaves all of its clients something to train on."""
     sizes = np.array([len(each) for each in samples])
-    wanted, taken = _wanted(sizes, share), np.zeros(len(samples), np.int64)
+    wanted, taken = _held_sizes(sizes, share), np.zeros(len(samples), np.int64)
     every, owner = np.concatenate(samples), np.repeat(np.arange(len(samples)), sizes)
     order = np.argsort(every, kind="stable")
     unique, start = np.unique(every[order], return_index=True)
@@ -74,7 +76,7 @@ def _shared(samples: Rows, share: float, rng: np.random.Generator) -> np.ndarray
     return np.array(chosen, np.int64)
 
 
-def without(rows: np.ndarray, held: Rows, origin: np.ndarray | None = None) -> np.ndarray:
+def drop_held(rows: np.ndarray, held: Rows, origin: np.ndarray | None = None) -> np.ndarray:
     """Return the rows of a client whose samples are not held out for any other client."""
     sample = (lambda each: each) if origin is None else (lambda each: origin[each])
     return rows[~np.isin(sample(rows), sample(np.concatenate(held)))]

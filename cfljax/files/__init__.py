@@ -14,21 +14,22 @@ from typing import Any
 from cfljax import lazy
 from cfljax.lazy import jax
 
-MOST_BYTES = 2 << 30
-"""The most that compiled programs take up in the cache folder when a process begins."""
+MAX_CACHE_BYTES = 2 << 30
+"""The maximum size of compiled programs in the cache folder when a process starts."""
 
 
 def cache_folder() -> Path:
-    """`$CFLJAX_CACHE`, or the folder of cfljax in the user's cache folder. Everything in it can be made again."""
+    """Return `$CFLJAX_CACHE`, or cfljax's folder in the user's cache folder. Everything in it can be regenerated."""
     if named := os.environ.get("CFLJAX_CACHE"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "cfljax"
 
 
 @contextlib.contextmanager
-def written_whole(file: Path) -> Iterator[Path]:
-    """`with written_whole(file) as part`: what is written to `part` becomes `file` at the end, safely on disk; after an error,
-    `file` is unchanged. It is for files that can be made again; files of a results folder go through `store.atomic`."""
+def write_whole(file: Path) -> Iterator[Path]:
+    """Write a file atomically: in `with write_whole(file) as part`, what is written to `part` becomes `file` at the end, safely on
+    disk; after an error `file` is unchanged. For files that can be regenerated; files of a results folder go through
+    `store.atomic`."""
     part = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
         yield part
@@ -40,7 +41,7 @@ def written_whole(file: Path) -> Iterator[Path]:
 
 
 def read_table(file: Path, good: Callable[[object], bool]) -> dict[str, Any]:
-    """What `write_table` has kept in the cache; nothing where the file is not there or has a value that is not `good`."""
+    """Read what `write_table` wrote to the cache; return {} if the file is missing or has a value that is not `good`."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -49,23 +50,24 @@ def read_table(file: Path, good: Callable[[object], bool]) -> dict[str, Any]:
 
 
 def write_table(file: Path, kept: dict[str, Any]) -> None:
-    """Keep a table of numbers that can be made again: of two processes at once the last one's counts, in a read-only home none."""
+    """Write a table of numbers that can be regenerated. If two processes write at once, the last one wins; in a read-only home
+    nothing is written."""
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(file) as part:
+        with write_whole(file) as part:
             part.write_text(json.dumps(kept), encoding="utf-8")
 
 
 def programs_folder() -> Path | None:
-    """The folder in which JAX keeps compiled programs; None where it keeps none, as with an empty JAX_COMPILATION_CACHE_DIR."""
+    """Return JAX's folder of compiled programs; None if it keeps none, as with an empty JAX_COMPILATION_CACHE_DIR."""
     folder = getattr(jax.config, "jax_compilation_cache_dir", None)
     return Path(str(folder)) if folder else None
 
 
 @contextlib.contextmanager
-def locked_in_cache(name: str) -> Iterator[None]:
-    """In this context, no other process of this machine that uses the cache of compiled programs is in one with the same name.
-    Without such a cache, and where files cannot be locked, nothing is locked."""
+def lock_in_cache(name: str) -> Iterator[None]:
+    """Hold a lock of this name among the processes of this machine that share the cache of compiled programs. Without such a cache,
+    or if files cannot be locked, nothing is locked."""
     folder = programs_folder()
     if folder is None:
         yield
@@ -86,8 +88,8 @@ def locked_in_cache(name: str) -> Iterator[None]:
 
 
 def drop_oldest(folder: Path, most: int) -> None:
-    """Remove the compiled programs that have not been used for the longest time, while all together have more bytes than this. One
-    that another process wants at this moment is compiled again there."""
+    """Remove the least recently used compiled programs until all together have at most this many bytes. A program that another
+    process needs at this moment is compiled again there."""
     files = []
     for file in folder.glob("*-cache"):
         with contextlib.suppress(OSError):
@@ -103,7 +105,7 @@ def drop_oldest(folder: Path, most: int) -> None:
 
 
 def drop_programs(name: str) -> None:
-    """Remove the compiled programs with this name from the cache, as one of them cannot be read. JAX would leave it there, and so
+    """Remove the compiled programs of this name from the cache, because one of them cannot be read. JAX would leave it there and
     compile it at each start."""
     if folder := programs_folder():
         for file in folder.glob(f"{glob.escape(name)}-*-cache"):
@@ -125,7 +127,7 @@ def _use_compilation_cache() -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return  # a read-only home: programs are compiled again each time
-    drop_oldest(folder, MOST_BYTES)
+    drop_oldest(folder, MAX_CACHE_BYTES)
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

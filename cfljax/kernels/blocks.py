@@ -8,7 +8,7 @@ from collections.abc import Callable
 from cfljax.lazy import chex, jax, jnp
 
 HIGHEST = "highest"
-BLOCK = 4096
+BLOCK_COLUMNS = 4096
 
 
 def usable_rows(x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
@@ -36,7 +36,7 @@ def product(a: jax.Array, b: jax.Array, a_scale: jax.Array, b_scale: jax.Array, 
     chex.assert_equal_shape_suffix([a, b], 1)
 
     def partial(start: jax.Array | int, size: int) -> jax.Array:
-        cut = [_scaled(x, scale, shift, start, size) for x, scale in ((a, a_scale), (b, b_scale))]
+        cut = [_scale_block(x, scale, shift, start, size) for x, scale in ((a, a_scale), (b, b_scale))]
         return jnp.matmul(cut[0], cut[1].T, precision=HIGHEST)
 
     return sum_blocks(partial, a.shape[1], jnp.zeros((a.shape[0], b.shape[0]), jnp.float32))
@@ -48,17 +48,17 @@ def combine(weights: jax.Array, x: jax.Array, scale: jax.Array) -> jax.Array:
     d = x.shape[1]
 
     def part(start: jax.Array | int, size: int) -> jax.Array:
-        return jnp.matmul(weights, _scaled(x, scale, None, start, size), precision=HIGHEST)
+        return jnp.matmul(weights, _scale_block(x, scale, None, start, size), precision=HIGHEST)
 
-    if d <= BLOCK:
+    if d <= BLOCK_COLUMNS:
         return part(0, d)
-    whole = d // BLOCK
+    whole = d // BLOCK_COLUMNS
 
     def write(i: jax.Array, out: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_update_slice(out, part(i * BLOCK, BLOCK), (0, i * BLOCK))
+        return jax.lax.dynamic_update_slice(out, part(i * BLOCK_COLUMNS, BLOCK_COLUMNS), (0, i * BLOCK_COLUMNS))
 
     out = jax.lax.fori_loop(0, whole, write, jnp.zeros((weights.shape[0], d), jnp.float32))
-    return out if d % BLOCK == 0 else out.at[:, whole * BLOCK :].set(part(whole * BLOCK, d % BLOCK))
+    return out if d % BLOCK_COLUMNS == 0 else out.at[:, whole * BLOCK_COLUMNS :].set(part(whole * BLOCK_COLUMNS, d % BLOCK_COLUMNS))
 
 
 def squared_distances(points: jax.Array, centres: jax.Array) -> jax.Array:
@@ -75,15 +75,15 @@ def squared_distances(points: jax.Array, centres: jax.Array) -> jax.Array:
 
 
 def sum_blocks(partial: Callable[[jax.Array | int, int], jax.Array], length: int, zero: jax.Array) -> jax.Array:
-    """The sum of `partial(start, size)` over blocks of an axis of that length."""
-    if length <= BLOCK:
+    """Sum `partial(start, size)` over the blocks of an axis of that length."""
+    if length <= BLOCK_COLUMNS:
         return partial(0, length) if length else zero
-    whole = length // BLOCK
-    total = jax.lax.fori_loop(0, whole, lambda i, acc: acc + partial(i * BLOCK, BLOCK), zero)
-    return total if length % BLOCK == 0 else total + partial(whole * BLOCK, length % BLOCK)
+    whole = length // BLOCK_COLUMNS
+    total = jax.lax.fori_loop(0, whole, lambda i, acc: acc + partial(i * BLOCK_COLUMNS, BLOCK_COLUMNS), zero)
+    return total if length % BLOCK_COLUMNS == 0 else total + partial(whole * BLOCK_COLUMNS, length % BLOCK_COLUMNS)
 
 
-def _scaled(x: jax.Array, scale: jax.Array, shift: jax.Array | None, start: jax.Array | int, size: int) -> jax.Array:
+def _scale_block(x: jax.Array, scale: jax.Array, shift: jax.Array | None, start: jax.Array | int, size: int) -> jax.Array:
     cut = jax.lax.dynamic_slice_in_dim(x, start, size, axis=1)
     if shift is not None:
         cut = cut - jax.lax.dynamic_slice_in_dim(shift, start, size)

@@ -35,8 +35,8 @@ def private_choice(
     return jnp.argmax(jnp.where(jnp.isnan(costs), -jnp.inf, each - epsilon / (2 * width) * costs), axis=0).astype(jnp.int32)
 
 
-def bounded(losses: jax.Array, clip: jax.Array | float) -> jax.Array:
-    """The losses, none of which is below 0 or above `clip`; one that is not a number is `clip`."""
+def clip_losses(losses: jax.Array, clip: jax.Array | float) -> jax.Array:
+    """Clip losses to [0, clip]; NaN and Inf become `clip`."""
     return jnp.clip(jnp.nan_to_num(losses, nan=jnp.inf, posinf=jnp.inf), 0.0, clip)
 
 

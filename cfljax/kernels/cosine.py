@@ -6,7 +6,7 @@ from __future__ import annotations
 from cfljax.kernels.blocks import invert, product, row_scale, sum_blocks
 from cfljax.lazy import chex, jax, jnp
 
-TOGETHER = 8
+TERMS_PER_PASS = 8
 """The number of terms z that are added in one pass over the n × n sums, so that these are read and written less often."""
 
 
@@ -75,7 +75,7 @@ def madc(cosines: jax.Array, mask: jax.Array | None = None) -> jax.Array:
 def _distances(rows: jax.Array) -> jax.Array:
     """f32[n, n] Σ_z |M_iz − M_jz| of M f32[n, n]. All n² sums are built up together, so that no axis is summed over."""
     n = rows.shape[0]
-    columns = jnp.pad(rows.T, ((0, -n % TOGETHER), (0, 0))).reshape(-1, TOGETHER, n)
+    columns = jnp.pad(rows.T, ((0, -n % TERMS_PER_PASS), (0, 0))).reshape(-1, TERMS_PER_PASS, n)
 
     def add(sums: jax.Array, block: jax.Array) -> tuple[jax.Array, None]:
         for column in block:

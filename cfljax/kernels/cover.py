@@ -38,7 +38,7 @@ def cover(similarity: jax.Array, threshold: jax.Array | float, mask: jax.Array |
         left, labels, number, neighbours = carry
         founder = jnp.argmax(jnp.where(left, neighbours, -1))
         joins = near[founder] & left
-        # each participant leaves once: S² in all, where counting anew for each cluster would be S² per cluster
+        # each participant leaves once: S² in all, while recounting for each cluster would be S² per cluster
         neighbours = jax.lax.while_loop(lambda c: c[0].any(), leave, (joins, neighbours))[1]
         return left & ~joins, jnp.where(joins, number, labels), number + 1, neighbours
 

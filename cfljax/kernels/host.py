@@ -10,7 +10,7 @@ import numpy as np
 
 METRICS = ("euclidean", "cosine", "l1")
 NOISE_RULES = ("nearest", "isolate", "drop")
-DIRECT = 2e10
+MAX_DIRECT_DIFFERENCES = 2e10
 """The number of differences n² d up to which Euclidean distances come from differences; above it they come from products."""
 
 
@@ -26,7 +26,7 @@ def optics(points: np.ndarray, min_samples: int = 2, xi: float = 0.2, metric: st
         with np.errstate(divide="ignore", invalid="ignore"):
             return OPTICS(min_samples=min_samples, xi=xi, metric="precomputed", n_jobs=1).fit(distances).labels_
 
-    return _on_finite_rows(fit, points)
+    return _fit_finite_rows(fit, points)
 
 
 def agglomerative(
@@ -50,13 +50,13 @@ def agglomerative(
         apart = rows if metric == "precomputed" or linkage == "ward" else distance_matrix(rows, metric)
         merges = hierarchy.ward(rows) if linkage == "ward" else hierarchy.linkage(apart[np.triu_indices(n, 1)], linkage)
         wanted = 1 + int((merges[:, 2] >= distance_threshold).sum()) if clusters is None else min(clusters, n)
-        return _cut(merges, wanted)
+        return _cut_tree(merges, wanted)
 
     if metric != "precomputed":
-        return _on_finite_rows(fit, points)
+        return _fit_finite_rows(fit, points)
     distances = np.asarray(points, np.float64)
     kept = _finite_block(distances)
-    return _labels(fit, distances[np.ix_(kept, kept)], kept, len(points))
+    return _fit_labels(fit, distances[np.ix_(kept, kept)], kept, len(points))
 
 
 def distance_matrix(points: np.ndarray, metric: str = "euclidean") -> np.ndarray:
@@ -71,12 +71,12 @@ def distance_matrix(points: np.ndarray, metric: str = "euclidean") -> np.ndarray
         return _cosine_distances(points)
     if metric != "euclidean":
         raise ValueError(f'metric "{metric}": must be one of {", ".join(METRICS)}')
-    if len(points) ** 2 * points.shape[1] <= DIRECT:
+    if len(points) ** 2 * points.shape[1] <= MAX_DIRECT_DIFFERENCES:
         return cdist(points, points)
     return _long_distances(points)
 
 
-def by_first_appearance(labels: np.ndarray) -> np.ndarray:
+def renumber_by_appearance(labels: np.ndarray) -> np.ndarray:
     """i32[n] the same partition, numbered 0, 1, … in the order of first appearance; negative labels become −1."""
     labels = np.asarray(labels)
     names: dict[int, int] = {}
@@ -96,7 +96,7 @@ def settle_noise(weights: np.ndarray, labels: np.ndarray, rule: str = "nearest")
         labels[noise] = nearest_mean_cosine(weights, labels, noise)
     elif rule == "isolate":
         labels[noise] = labels.max() + 1 + np.arange(noise.size)
-    return by_first_appearance(labels)
+    return renumber_by_appearance(labels)
 
 
 def nearest_mean_cosine(weights: np.ndarray, labels: np.ndarray, which: np.ndarray) -> np.ndarray:
@@ -120,11 +120,12 @@ def merge_to(weights: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
         means[a] = (size[a] * means[a] + size[b] * means[b]) / (size[a] + size[b])
         size[a] += size[b]
         names, means, size = np.delete(names, b), np.delete(means, b, axis=0), np.delete(size, b)
-    return by_first_appearance(labels)
+    return renumber_by_appearance(labels)
 
 
 def cluster_means(weights: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The labels ≥ 0 in use, ascending, and f64[K, d] the mean of its rows of weights f[n, d], without rows that are not finite."""
+    """Compute the mean f64[K, d] of each cluster in weights f[n, d], and list the labels ≥ 0, ascending. Rows that are not finite
+    are left out."""
     weights, labels = np.asarray(weights), np.asarray(labels)
     usable = np.isfinite(weights).all(axis=1)
     names = np.unique(labels[labels >= 0])
@@ -136,7 +137,7 @@ def cluster_means(weights: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, 
     return names, means
 
 
-def _cut(merges: np.ndarray, clusters: int) -> np.ndarray:
+def _cut_tree(merges: np.ndarray, clusters: int) -> np.ndarray:
     """i64[n]: the clusters of n points by the first of their merges f64[n − 1, 4], as many as leave that number. Merge i
     unites the nodes in its first two columns to node n + i."""
     n = len(merges) + 1
@@ -148,13 +149,13 @@ def _cut(merges: np.ndarray, clusters: int) -> np.ndarray:
     return within[:n]
 
 
-def _on_finite_rows(fit: Callable[[np.ndarray], np.ndarray], points: np.ndarray) -> np.ndarray:
+def _fit_finite_rows(fit: Callable[[np.ndarray], np.ndarray], points: np.ndarray) -> np.ndarray:
     points = np.asarray(points)
     usable = np.isfinite(points).all(axis=1)
-    return _labels(fit, np.asarray(points[usable], np.float64), usable, len(points))
+    return _fit_labels(fit, np.asarray(points[usable], np.float64), usable, len(points))
 
 
-def _labels(fit: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, kept: np.ndarray, n: int) -> np.ndarray:
+def _fit_labels(fit: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, kept: np.ndarray, n: int) -> np.ndarray:
     """i32[n]: the labels that `fit` gives the rows, which are those `kept` of n points; −1 for the others."""
     from threadpoolctl import threadpool_limits
 
@@ -162,7 +163,7 @@ def _labels(fit: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, kept: np.
     if len(rows):
         with threadpool_limits(limits=1):
             labels[kept] = fit(rows)
-    return by_first_appearance(labels)
+    return renumber_by_appearance(labels)
 
 
 def _finite_block(distances: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from cfljax import keys
 from cfljax.kernels.blocks import HIGHEST, combine, invert, product, squared_distances, usable_rows
 from cfljax.lazy import chex, jax, jnp
 
-FEW = 64
+MAX_DIRECT_LENGTH = 64
 """The numbers per point up to which distances come from differences; above it they come from products."""
 Distance = Callable[[jax.Array], jax.Array]
 """members f32[n, K], each column the weights of a mean of points -> f32[n, K] squared distances to those means."""
@@ -59,21 +59,21 @@ def kmeans(
     labels, members, inertia = jax.vmap(attempt)(keys.fold_each(key, "restart", jnp.arange(restarts)))
     least = jnp.argmin(inertia)
     best = jnp.argmax((inertia <= inertia[least] * (1 + 1e-6)) | (jnp.arange(restarts) == least))
-    order, names = _first_met(labels[best], jnp.where(present, ids, jnp.iinfo(ids.dtype).max), clusters)
+    order, names = _order_by_uid(labels[best], jnp.where(present, ids, jnp.iinfo(ids.dtype).max), clusters)
     chosen = members[best][:, order]
     centres = combine(chosen.T, points, jnp.where(present, 1.0, 0.0))
     return Kmeans(jnp.where(present, names[labels[best]], -1), centres, inertia[best] * spread * spread)
 
 
 def _distances(points: jax.Array, present: jax.Array) -> tuple[Distance, jax.Array]:
-    """(the function that computes distances of points to centres, f32[] the spread of the points). The points are shifted by their
-    mean and divided by the spread, so the distances are in units of the spread."""
+    """Return the function that computes distances of points to centres, and the spread f32[] of the points. Points are shifted by
+    their mean and divided by the spread, so distances are in units of the spread."""
     ones = jnp.where(present, 1.0, 0.0)
     mean = combine((ones / jnp.maximum(ones.sum(), 1.0))[None, :], points, ones)[0]
     spread = jnp.where(present[:, None], jnp.abs(points - mean), 0.0).max(initial=0.0)
     resolved = spread > 1e-6 * jnp.abs(mean).max(initial=0.0)  # else the points agree up to rounding
     scale = jnp.where(present & resolved, invert(spread), 0.0)
-    if points.shape[1] <= FEW:
+    if points.shape[1] <= MAX_DIRECT_LENGTH:
         near = jnp.where(scale[:, None] > 0, (points - mean) * scale[:, None], 0.0)
         return lambda members: squared_distances(near, jnp.matmul(members.T, near, precision=HIGHEST)), spread
     if points.shape[0] <= points.shape[1]:
@@ -165,7 +165,7 @@ def _refill(labels: jax.Array, distances: jax.Array, present: jax.Array, cluster
     return labels.at[jnp.where(possible, far[place], n)].set(numbers, mode="drop")
 
 
-def _first_met(labels: jax.Array, ids: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:
+def _order_by_uid(labels: jax.Array, ids: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:
     """order i32[K] of clusters by their smallest uid, and its inverse."""
     first = jnp.full(clusters, jnp.iinfo(ids.dtype).max).at[labels].min(ids)
     order = jnp.argsort(first)

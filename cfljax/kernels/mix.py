@@ -53,16 +53,16 @@ def sum_by(rule: Rule, mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.
         finite = jnp.isfinite(rows).all(axis=1)
         return robust_sum(mix, rows, finite, rule.statistic, rule.number), finite
     moved, finite = weighted_sum(mix, rows)
-    return with_noise(rule, mix, moved), finite
+    return add_noise(rule, mix, moved), finite
 
 
 def usable(rows: jax.Array) -> jax.Array:
     """bool[S]: rows f32[S, d] that count as finite: their norm is a float32."""
-    return jnp.isfinite(jnp.sum(rows * rows, axis=1))  # a fifth of the time that looking at each number takes on a CPU
+    return jnp.isfinite(jnp.sum(rows * rows, axis=1))  # five times as fast on a CPU as testing each number
 
 
-def with_noise(rule: Rule, mix: jax.Array, moved: jax.Array) -> jax.Array:
-    """The weighted sums f32[K, d] with the rule's noise; those of clusters without weight stay as they are."""
+def add_noise(rule: Rule, mix: jax.Array, moved: jax.Array) -> jax.Array:
+    """Add the rule's noise to the weighted sums f32[K, d]; clusters without weight stay as they are."""
     if rule.noise is None or rule.key is None:
         return moved
     drawn = jax.random.normal(rule.key, moved.shape, moved.dtype)
@@ -78,17 +78,17 @@ def weighted_sum(mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]
 
 
 def move_by(mix: jax.Array, moved: jax.Array, finite: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
-    """What `mix_updates` returns, from the weighted sum `moved` of the finite updates, with the rule's noise."""
-    return _mixed(old + moved, old, mix, finite, rule)
+    """Compute what `mix_updates` returns from the weighted sum `moved` of the finite updates, with the rule's noise."""
+    return _finish(old + moved, old, mix, finite, rule)
 
 
 def replace_by(mix: jax.Array, mean: jax.Array, finite: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
-    """The new models of participants that started from different ones: `mean` is the weighted sum of their finite models, with the
-    rule's noise. Rows without weight keep their old model to the bit; a non-finite model counts as the cluster's old one, which is
-    what a zero update would have been."""
+    """Average models of participants that started from different ones; `mean` is the weighted sum of their finite models, with the
+    rule's noise. Rows without weight keep their old model to the bit; a non-finite model counts as the cluster's old one, like a
+    zero update."""
     missing = jnp.where(finite, 0.0, mix).sum(axis=1, keepdims=True)
     stay = jnp.where(missing != 0, missing * old, 0.0)  # a model that is not used must not spread its NaN
-    return _mixed(mean + stay, old, mix, finite, rule)
+    return _finish(mean + stay, old, mix, finite, rule)
 
 
 def members(labels: jax.Array, clusters: int, mask: jax.Array | bool = True) -> jax.Array:
@@ -110,7 +110,7 @@ def weights_by(labels: jax.Array, mask: jax.Array, sizes: jax.Array, clusters: i
     return jnp.where(total > 0, weight / jnp.where(total > 0, total, 1.0), 0.0)
 
 
-def normalised(mix: jax.Array, lengths: jax.Array) -> jax.Array:
+def fednova_weights(mix: jax.Array, lengths: jax.Array) -> jax.Array:
     """f32[K, S]: the weights of FedNova (Wang et al. 2020) from those of a mean, `mix` f32[K, S], whose rows sum to 1 or 0. An
     update is divided by its length f32[S] (the steps in it), and the mean of the quotients is multiplied by the mean length, so
     that a client moves its cluster by its weight, not by its weight times its steps."""
@@ -120,7 +120,7 @@ def normalised(mix: jax.Array, lengths: jax.Array) -> jax.Array:
     return jnp.where(each > 0, mix * mean / jnp.where(each > 0, each, 1.0), 0.0)
 
 
-def _mixed(new: jax.Array, old: jax.Array, mix: jax.Array, finite: jax.Array, rule: Rule) -> Mixed:
+def _finish(new: jax.Array, old: jax.Array, mix: jax.Array, finite: jax.Array, rule: Rule) -> Mixed:
     used = mix != 0
     kept = (used & finite).any(axis=1)
     nonfinite = jnp.sum(used.any(axis=0) & ~finite, dtype=jnp.int32)

@@ -37,7 +37,7 @@ def median(rows: jax.Array, member: jax.Array, _: Number, __: jax.Array) -> jax.
         middle = jnp.stack([jnp.maximum(n - 1, 0) // 2, n // 2])
         return jnp.where(n > 0, jnp.take(ordered, middle, axis=1, mode="clip").mean(axis=1), 0.0)
 
-    return _ordered(rows, member, of)
+    return _apply_to_sorted(rows, member, of)
 
 
 def trimmed_mean(rows: jax.Array, member: jax.Array, share: Number, _: jax.Array) -> jax.Array:
@@ -49,7 +49,7 @@ def trimmed_mean(rows: jax.Array, member: jax.Array, share: Number, _: jax.Array
         left = (place >= cut) & (place < n - cut)
         return jnp.where(left, ordered, 0.0).sum(axis=1) / jnp.maximum(n - 2 * cut, 1)
 
-    return _ordered(rows, member, of)
+    return _apply_to_sorted(rows, member, of)
 
 
 def krum(rows: jax.Array, member: jax.Array, share: Number, apart: jax.Array) -> jax.Array:
@@ -73,8 +73,8 @@ def _part(share: Number, n: jax.Array) -> jax.Array:
     return jnp.floor(share * n + 1e-4).astype(jnp.int32)
 
 
-def _ordered(rows: jax.Array, member: jax.Array, of: Callable[[jax.Array, jax.Array], jax.Array]) -> jax.Array:
-    """f32[d]: `of(ordered, n)` for the n members' numbers in ascending order, f32[d, S'] with infinity behind them. S' is the
+def _apply_to_sorted(rows: jax.Array, member: jax.Array, of: Callable[[jax.Array, jax.Array], jax.Array]) -> jax.Array:
+    """Return `of(ordered, n)` f32[d] for the n members' numbers in ascending order, f32[d, S'] with infinity behind them. S' is the
     smallest of 8, 16, 32, … that holds the members: sorting all S participants for a small cluster would be slow."""
     n, first = jnp.sum(member, dtype=jnp.int32), jnp.argsort(~member, stable=True)
     sizes = [size for k in range(3, 24) if (size := 1 << k) < rows.shape[0]] + [rows.shape[0]]

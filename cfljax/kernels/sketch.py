@@ -13,13 +13,13 @@ from __future__ import annotations
 from cfljax import keys
 from cfljax.lazy import chex, jax, jnp
 
-SIZE = 4096
+SKETCH_SIZE = 4096
 """Numbers in a sketch."""
 Carry = tuple[jax.Array, tuple[jax.Array, jax.Array]]
 """(sketches so far, the signs and the shuffle of the next block)."""
 
 
-def sketch(x: jax.Array, size: int = SIZE, seed: int = 0) -> jax.Array:
+def sketch(x: jax.Array, size: int = SKETCH_SIZE, seed: int = 0) -> jax.Array:
     """f32[n, size]: a sketch of each row of x f32[n, d]; x itself if d ≤ size. A row that is not finite gives a sketch that is not
     finite, and does not affect other rows. `size`: a power of two."""
     chex.assert_rank(x, 2)
@@ -38,7 +38,7 @@ def sketch(x: jax.Array, size: int = SIZE, seed: int = 0) -> jax.Array:
         cut = jax.lax.dynamic_slice_in_dim(x, block * size, size, axis=1)
         return add(cut, *carry), _draw(keys.fold_in(key, block + 1), size)
 
-    # What a block needs is drawn in the turn before and carried: drawn in its own turn, XLA draws it again for every row.
+    # A block's random numbers are drawn one iteration ahead and carried; otherwise XLA draws them again for every row.
     begin = (jnp.zeros((n, size), jnp.float32), _draw(keys.fold_in(key, 0), size))
     total, drawn = jax.lax.fori_loop(0, d // size, one, begin)
     return add(x[:, d // size * size :], total, drawn)

@@ -11,17 +11,17 @@ from cfljax.lazy import chex, jax, jnp
 
 GRAM_LIMIT = 4e10
 """`how = "auto"` takes the exact way up to this many multiplications for the Gram matrix."""
-EXTRA = 10
+EXTRA_DIRECTIONS = 10
 LANES = 32
 """The number of directions is rounded up to a multiple of this: a product with 32 long vectors takes hardly longer than with 13."""
-SKETCH = 4
+SKETCH_FACTOR = 4
 """The sketch has this many columns for each row of the data."""
 SKETCH_PASSES = 4
-NOISE = 3e-6
+NOISE_LEVEL = 3e-6
 """Directions whose singular value is below this share of the largest count as rounding errors, and become zero."""
-DEPENDENT = 1e-5
+DEPENDENT_EIGENVALUE = 1e-5
 """An eigenvalue below this in the Gram matrix of unit vectors counts as linear dependence."""
-SAFE = (1e-12, 1e24)
+SAFE_SQUARES = (1e-12, 1e24)
 """Rows whose sums of squares lie between these need no scaling by their largest entry."""
 
 
@@ -39,17 +39,17 @@ def leading_directions(
     n, d = x.shape
     if how not in ("auto", "gram", "randomised"):
         raise ValueError(f'directions by "{how}": must be "auto", "gram" or "randomised"')
-    r = min(-(-(m + EXTRA) // LANES) * LANES, n, d)
+    r = min(-(-(m + EXTRA_DIRECTIONS) // LANES) * LANES, n, d)
     data, unit = _prepare(x, mask)
     exact = how == "gram" or (how == "auto" and n * d * min(n, d) <= GRAM_LIMIT)
     basis = _gram_start(data, r) if exact else _sketch_start(data, r)
     basis = jax.lax.fori_loop(0, passes, lambda _, w: _pass(data, w), basis)
-    inside = _mixed(basis.T, data)  # r × d: the data in the basis
-    rows = _orthonormal(inside)
+    inside = _mix(basis.T, data)  # r × d: the data in the basis
+    rows = _orthonormalise(inside)
     _, values, turn = jnp.linalg.svd(jnp.matmul(inside, rows.T, precision=HIGHEST))
     k = min(m, r)
     rows = jnp.matmul(turn[:k], rows, precision=HIGHEST)
-    real = values[:k] > NOISE * values[:1]
+    real = values[:k] > NOISE_LEVEL * values[:1]
     rows = jnp.where(real[:, None], rows * _sign(rows)[:, None], 0.0)
     values = jnp.where(real, values[:k] * unit, 0.0)
     return jnp.pad(rows, ((0, m - k), (0, 0))), jnp.pad(values, (0, m - k))
@@ -83,13 +83,13 @@ class _Data(NamedTuple):
 
 
 def _prepare(x: jax.Array, mask: jax.Array | None) -> tuple[_Data, jax.Array]:
-    """(the data, the unit f32[] by which they are divided). The sums of squares tell fastest whether all numbers are finite. Only
+    """Return the data and the unit f32[] by which they are divided. Sums of squares are the fastest test for finite numbers; only
     if they overflow, underflow or are not finite, each number is checked."""
     n, d = x.shape
     squares = jnp.square(x).sum(axis=1)
     counted = jnp.ones(n, bool) if mask is None else mask
     top = jnp.where(counted, squares, 0.0).max(initial=0.0)
-    plain = jnp.isfinite(squares).all() & (top > SAFE[0]) & (top < SAFE[1])
+    plain = jnp.isfinite(squares).all() & (top > SAFE_SQUARES[0]) & (top < SAFE_SQUARES[1])
 
     def slowly() -> tuple[jax.Array, jax.Array, jax.Array]:
         usable = usable_rows(x, mask)
@@ -103,9 +103,9 @@ def _gram_start(data: _Data, r: int) -> jax.Array:
     """f32[n, r]: a basis of the leading eigenvectors of x xᵀ, computed from xᵀ x if that is smaller."""
     n, d = data.x.shape
     if d < n:
-        scaled = _scaled(data)
+        scaled = _scale(data)
         vectors = jnp.linalg.eigh(jnp.matmul(scaled.T, scaled, precision=HIGHEST))[1]
-        return jnp.linalg.qr(_onto(data, vectors[:, ::-1][:, :r].T))[0]
+        return jnp.linalg.qr(_project(data, vectors[:, ::-1][:, :r].T))[0]
     return jnp.linalg.eigh(product(data.x, data.x, data.scale, data.scale))[1][:, ::-1][:, :r]
 
 
@@ -113,12 +113,12 @@ def _sketch_start(data: _Data, r: int) -> jax.Array:
     """f32[n, r]: approximate leading left singular vectors, those of a sketch of the data."""
     n, d = data.x.shape
     key = keys.fold(keys.root(0), "spectral")
-    columns = min(max(SKETCH * n, 4 * r), d)
-    small = _sketch(data, 1 - 2 * (keys.bits(key, d) >> 31).astype(jnp.float32), columns) if columns < d else _scaled(data)
+    columns = min(max(SKETCH_FACTOR * n, 4 * r), d)
+    small = _sketch(data, 1 - 2 * (keys.bits(key, d) >> 31).astype(jnp.float32), columns) if columns < d else _scale(data)
     start = jnp.matmul(small, keys.normal(key, columns * r).reshape(columns, r), precision=HIGHEST)
     sketched = _Data(small, jnp.ones(n), jnp.array(True))
     basis = jax.lax.fori_loop(0, SKETCH_PASSES, lambda _, w: _pass(sketched, w), jnp.linalg.qr(start)[0])
-    turn = jnp.linalg.svd(_mixed(basis.T, sketched), full_matrices=False)[0]  # strongest first
+    turn = jnp.linalg.svd(_mix(basis.T, sketched), full_matrices=False)[0]  # strongest first
     return jnp.matmul(basis, turn, precision=HIGHEST)
 
 
@@ -138,14 +138,14 @@ def _sketch(data: _Data, signs: jax.Array, columns: int) -> jax.Array:
 
 def _pass(data: _Data, basis: jax.Array) -> jax.Array:
     """f32[n, r]: an orthonormal basis of x xᵀ basis."""
-    return jnp.linalg.qr(_onto(data, _mixed(basis.T, data)))[0]
+    return jnp.linalg.qr(_project(data, _mix(basis.T, data)))[0]
 
 
-def _scaled(data: _Data) -> jax.Array:
+def _scale(data: _Data) -> jax.Array:
     return jnp.where(data.scale[:, None] > 0, data.x * data.scale[:, None], 0.0)
 
 
-def _onto(data: _Data, basis: jax.Array) -> jax.Array:
+def _project(data: _Data, basis: jax.Array) -> jax.Array:
     """f32[n, r]: the scaled rows in the basis f32[r, d]."""
 
     def plain() -> jax.Array:
@@ -155,7 +155,7 @@ def _onto(data: _Data, basis: jax.Array) -> jax.Array:
     return jax.lax.cond(data.finite, plain, lambda: product(data.x, basis, data.scale, jnp.ones(basis.shape[0])))
 
 
-def _mixed(weights: jax.Array, data: _Data) -> jax.Array:
+def _mix(weights: jax.Array, data: _Data) -> jax.Array:
     """f32[r, d]: the sums of the scaled rows of x with weights f32[r, n]."""
 
     def plain() -> jax.Array:
@@ -165,13 +165,13 @@ def _mixed(weights: jax.Array, data: _Data) -> jax.Array:
     return jax.lax.cond(data.finite, plain, lambda: combine(weights, data.x, data.scale))
 
 
-def _orthonormal(rows: jax.Array) -> jax.Array:
+def _orthonormalise(rows: jax.Array) -> jax.Array:
     """f32[r, d]: orthonormal rows with the same span; a row that depends on the others becomes zero. Computed in two
     passes from the r × r products, which for long rows is much faster than Householder reflections."""
     for _ in range(2):
         rows = rows * invert(jnp.sqrt(jnp.square(rows).sum(axis=1)))[:, None]
         shares, vectors = jnp.linalg.eigh(jax.lax.dot_general(rows, rows, (((1,), (1,)), ((), ())), precision=HIGHEST))
-        keep = jnp.where(shares > DEPENDENT, jax.lax.rsqrt(jnp.maximum(shares, DEPENDENT)), 0.0)
+        keep = jnp.where(shares > DEPENDENT_EIGENVALUE, jax.lax.rsqrt(jnp.maximum(shares, DEPENDENT_EIGENVALUE)), 0.0)
         rows = jnp.matmul((vectors * keep).T, rows, precision=HIGHEST)
     return rows
 

@@ -10,8 +10,8 @@ _Carry = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 def unite(
     similar: jax.Array, threshold: jax.Array | float, size: jax.Array, present: jax.Array, owners: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Unites pairs of the present nodes (bool[n]) whose similarity f32[n, n] is at least the threshold, the most similar first, the
-    lowest pair first among equals. Returns (i32[n] the lowest node of each node's union, i32[n] at this lowest node: the node whose
+    """Unite pairs of the present nodes (bool[n]) whose similarity f32[n, n] is at least the threshold, the most similar first, the
+    lowest pair first among equals. Return (i32[n] the lowest node of each node's union, i32[n] at this lowest node: the node whose
     model the union keeps). The first `owners` nodes have models. Of two unions with models the one with the larger size f32[n]
     keeps its model, of equal ones the one with the lower node."""
     chex.assert_rank([similar, size, present], [2, 1, 1])

@@ -13,7 +13,7 @@ import numpy as np
 
 from cfljax import lazy
 from cfljax.config import Run
-from cfljax.config.plugins import place_of
+from cfljax.config.plugins import locate_error
 from cfljax.devices import distributed
 from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import CLIENTS, RUNS
@@ -71,7 +71,7 @@ def run_batch(
         return units
     if not catch or isinstance(error, DataError | StoreError):
         raise error
-    why = str(error) if isinstance(error, CfljaxError) else f"{place_of(error)}{type(error).__name__}: {error}"
+    why = str(error) if isinstance(error, CfljaxError) else f"{locate_error(error)}{type(error).__name__}: {error}"
     too_large = batch.width > 1 and ("RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError))
     if too_large or len(batch.runs) > 1:
         error = None  # its traceback has the arrays of this batch, which the halves need the memory of

@@ -165,7 +165,7 @@ _read: dict[str, Spec] = {}
 
 def _batch(order: Order) -> Batch:
     """The batch of the order; SpecError where this machine's files do not make its runs."""
-    text = json.dumps([order["table"], order["sets"], plugins.loaded()], sort_keys=True)
+    text = json.dumps([order["table"], order["sets"], plugins.list_loaded()], sort_keys=True)
     if text not in _read:
         _read.clear()
         _read[text] = read_spec(order["table"], order["sets"])

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 
 from cfljax.config import Run, Spec
-from cfljax.config.run import each_once
+from cfljax.config.run import merge_equal
 from cfljax.errors import SpecError
 from cfljax.launch import halving
 from cfljax.launch.rung import Curve
@@ -116,4 +116,4 @@ def check_fresh(plan: Plan, seeds: Iterable[int]) -> None:
 
 def spec_of(spec: Spec, runs: Iterable[Run]) -> Spec:
     """The spec with these runs in place of its own."""
-    return dataclasses.replace(spec, warnings=(), _runs=tuple(each_once(runs)))
+    return dataclasses.replace(spec, warnings=(), _runs=tuple(merge_equal(runs)))

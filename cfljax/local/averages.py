@@ -13,7 +13,7 @@ Readings:
 
 from __future__ import annotations
 
-from cfljax.kernels.mix import normalised, weights_by
+from cfljax.kernels.mix import fednova_weights, weights_by
 from cfljax.lazy import jax, jnp
 from cfljax.local.flight import arriving
 from cfljax.local.schedule import train_steps
@@ -33,7 +33,7 @@ def averages(
     mix = weights_by(heard.which, heard.mask, size, clusters)
     if average == "nova":
         jobs = Jobs(heard.ids, heard.mask, heard.work, jnp.zeros((1, 0)), heard.which)
-        mix = normalised(mix, lengths(train_steps(federation, jobs, solver.work), solver.step_of(hyper)))
+        mix = fednova_weights(mix, lengths(train_steps(federation, jobs, solver.work), solver.step_of(hyper)))
     return mix if heard.discount is None else mix * heard.discount
 
 

@@ -13,7 +13,7 @@ TILE = 256
 """The most samples that a pass over all data of a client holds at a time. Larger clients are summed tile by tile, so that a client
 costs no more than its number of samples requires."""
 
-RUNGS = (0, 64, 128, 256, 512, keys.SHORT, 4 * keys.SHORT, 16 * keys.SHORT, 64 * keys.SHORT)
+RUNGS = (0, 64, 128, 256, 512, keys.SHORT_LENGTH, 4 * keys.SHORT_LENGTH, 16 * keys.SHORT_LENGTH, 64 * keys.SHORT_LENGTH)
 """Lengths of shuffles: a client's shuffle sorts the smallest of these numbers of positions that its samples fit into, or all."""
 
 
@@ -44,7 +44,7 @@ def shuffle(key: Array, count: Array, longest: int, batch: int, sequential: bool
 def _sort(key: Array, count: Array, size: int, length: int) -> Callable[[], Array]:
     """A function () -> i32[..., length]: for each key a shuffle of which only the first `size` positions are sorted."""
     rest = jnp.broadcast_to(jnp.arange(size, length, dtype=jnp.int32), (*key.shape, length - size))
-    one = keys.short_permutation if size <= keys.SHORT else keys.permutation
+    one = keys.short_permutation if size <= keys.SHORT_LENGTH else keys.permutation
     if size == 0:
         return lambda: rest
     return lambda: jnp.concatenate([jax.vmap(lambda of: one(of, count, size))(key), rest], -1)

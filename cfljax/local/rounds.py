@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cfljax.devices.spread import AXIS, Dealt, alone, deal_out, in_own_blocks
-from cfljax.kernels.mix import Mixed, Rule, move_by, replace_by, sum_by, with_noise
+from cfljax.kernels.mix import Mixed, Rule, add_noise, move_by, replace_by, sum_by
 from cfljax.kernels.sketch import sketch
 from cfljax.lazy import jax, jnp
 from cfljax.local.flight import joined, under_way
@@ -174,9 +174,9 @@ def _moved(rule: Rule, beside: Rule | None, mixing: Mixing, sums: Sums, finite: 
     """The clusters' models and momentum buffers after the round, from the sums over all participants. `beside`: the aggregation
     rule of the buffers; None: there are none."""
     mix, models, members, velocity = mixing
-    moved, buffers = with_noise(rule, mix, sums[0]), sums[1]
+    moved, buffers = add_noise(rule, mix, sums[0]), sums[1]
     if beside is not None and members is not None and buffers is not None and velocity is not None:
-        velocity = replace_by(members, with_noise(beside, members, buffers), finite, velocity, beside).new
+        velocity = replace_by(members, add_noise(beside, members, buffers), finite, velocity, beside).new
     return move_by(mix, moved, finite, models, rule), velocity
 
 

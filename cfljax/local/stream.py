@@ -11,7 +11,7 @@ from itertools import compress, repeat
 from typing import TypeVar
 
 from cfljax.devices.spread import devices, of_this_device, share
-from cfljax.federation.gather import insertion_points, samples, totals
+from cfljax.federation.gather import cumulative_counts, insertion_points, samples
 from cfljax.lazy import core, jax, jnp
 from cfljax.types import Array, Federation, Model, Split, Tree
 
@@ -70,7 +70,7 @@ def fold_blocks(
     Clients whose mask is False are left out of the sequence, so the time is that of the remaining clients' samples."""
     owner = None if split.shared or federation.owner is None else federation.owner[clients]
     counts = jnp.where(of_this_device(owner, mask), split.count[clients], 0)
-    ends = totals(counts)
+    ends = cumulative_counts(counts)
     begin = split.start[clients] - (ends - counts)
 
     def body(b: Array, carry: Carry) -> Carry:

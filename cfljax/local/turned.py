@@ -8,14 +8,14 @@ import contextlib
 from collections.abc import Callable
 
 from cfljax.lazy import jax, jnp
-from cfljax.models.dense import by_rows, thin
+from cfljax.models.dense import by_rows, is_thin
 from cfljax.types import Array, Model, Tree
 
 
 def turns(tree: Tree, every: bool = False) -> Callable[[Tree | None], Tree]:
     """A function that transposes thin kernels, or every one, in trees of parameters of the same form as `tree`. Applied twice it
     changes nothing; it returns None for None."""
-    which = jax.tree.map(lambda leaf: leaf.ndim == 2 and (every or thin(leaf.shape)), tree)
+    which = jax.tree.map(lambda leaf: leaf.ndim == 2 and (every or is_thin(leaf.shape)), tree)
     return lambda tree: None if tree is None else jax.tree.map(lambda turns, leaf: leaf.T if turns else leaf, which, tree)
 
 

@@ -115,7 +115,7 @@ def ways_of(solver: Setting, federation: Federation, hyper: Hyper, choice: Among
 
     done = (0, *sizes)[-1]
     # two ways, so that the shuffles of small clients are not as long as those of much larger ones
-    short = (keys.SHORT,) if solver.sequential and done < keys.SHORT and longest > 4 * keys.SHORT else ()
+    short = (keys.SHORT_LENGTH,) if solver.sequential and done < keys.SHORT_LENGTH and longest > 4 * keys.SHORT_LENGTH else ()
     rungs = () if solver.plan.alike else RUNGS  # all clients of one size need one length
     limits = itertools.pairwise((done, *short, longest) if done < longest else ())
     return [on_gram(size) for size in sizes] + [

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.federation.cohort import present
-from cfljax.kernels.mix import sum_by, with_noise
+from cfljax.kernels.mix import add_noise, sum_by
 from cfljax.lazy import jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from
@@ -94,7 +94,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         share = jnp.where(there, 1.0, 0.0) / jnp.maximum(jnp.sum(there), 1)
         rule = solver.rule(key, hyper)
         mean = sum_by(rule._replace(noise=None), share[None], personal)[0]
-        noise = None if state.noise is None else with_noise(rule, there[None].astype(jnp.float32), state.noise)
+        noise = None if state.noise is None else add_noise(rule, there[None].astype(jnp.float32), state.noise)
         mean = mean if noise is None else mean + noise / jnp.maximum(jnp.sum(there), 1)
         moved = jnp.any(there) & jnp.isfinite(mean).all()
         z = jnp.where(moved, state.z - hyper["lr_z"] * (state.z - mean), state.z)

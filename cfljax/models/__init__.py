@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cfljax.errors import SpecError
 from cfljax.models.flat import FirstDense, MakeModel, Net, as_model, from_module
-from cfljax.models.options import ModelOptions, told_of
-from cfljax.models.weights import counts_batches, with_its_statistics
+from cfljax.models.options import ModelOptions, common_options
+from cfljax.models.weights import has_batch_statistics, replace_net_norm
 from cfljax.registry import Registry
 from cfljax.types import Model
 
@@ -32,18 +32,18 @@ MODELS: Registry[MakeModel] = Registry(
 
 
 def build(name: str, options: object, sample_shape: tuple[int, ...], classes: int, several: bool = False) -> Model:
-    """The model of this name for samples of this shape, which may have `several` labels. `options` is an instance of its Options
-    class, a table to check, or None for the defaults. No parameters are allocated before `init` is called."""
+    """Build the model of this name for samples of this shape, which may have `several` labels. `options` is an instance of its
+    Options class, a table to check, or None for the defaults. No parameters are allocated before `init` is called."""
     if options is None or isinstance(options, dict):
         options = MODELS.check(name, options or {}, "model")
     made = MODELS.entry(name).make(options, sample_shape, classes)
-    told = told_of(options)
-    if told.frozen is not None and told.weights is not None and counts_batches(told.weights):
-        made = with_its_statistics(made)
+    told = common_options(options)
+    if told.frozen is not None and told.weights is not None and has_batch_statistics(told.weights):
+        made = replace_net_norm(made)
     if several:
         net = made if isinstance(made, Net) else Net(made)
         if net.loss == "sigmoid" or net.own is not None:
             why = "has a loss of its own" if net.own is not None else "has one output for two classes"
-            raise SpecError(f'model "{name}": {why}, and samples may have several labels; take another model')
+            raise SpecError(f'model "{name}": {why}, but samples may have several labels; use another model')
         made = net._replace(loss="several")
     return as_model(name, made, sample_shape, classes)

@@ -24,34 +24,34 @@ Functions = tuple[Callable[[Array], Tree], Apply]
 """(init: key -> params, apply) of a network that has no state besides its parameters."""
 
 
-def functions_of(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
-    """The functions of a network. `sample` has the shape of a batch with one sample; `name` is for errors."""
+def to_functions(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
+    """Convert a network to functions. `sample` has the shape of a batch with one sample; `name` is for errors."""
     if isinstance(network, tuple) and len(network) == 2 and all(callable(part) for part in network):
-        return _pair(*network)
+        return _wrap_pair(*network)
     from flax import linen
 
     if isinstance(network, linen.Module):
-        return _linen(network, sample, name)
+        return _wrap_linen(network, sample, name)
     if callable(network) and not (isinstance(network, type) and issubclass(network, linen.Module)):
-        return _nnx(cast("Callable[[nnx.Rngs], nnx.Module]", network), name)
+        return _wrap_nnx(cast("Callable[[nnx.Rngs], nnx.Module]", network), name)
     wanted = "a flax.linen module, a class or factory of flax.nnx modules, or a pair (init, apply)"
     raise SpecError(f'model "{name}": {network!r:.60}: must be {wanted}')
 
 
-def _pair(init: Callable[[Array], Tree], apply: Callable[..., Array]) -> Functions:
+def _wrap_pair(init: Callable[[Array], Tree], apply: Callable[..., Array]) -> Functions:
     takes_key = len(inspect.signature(apply).parameters) > 2
     return init, apply if takes_key else lambda params, x, key: apply(params, x)  # noqa: ARG005
 
 
 def _training_argument(call: Callable[..., object], training: bool) -> dict[str, bool]:
-    """The keyword argument that tells a module whether it trains (`deterministic`, `train` or `training`); {} if it has none."""
+    """Return the keyword argument that says whether a module trains (`deterministic`, `train` or `training`); {} if it has none."""
     names = inspect.signature(call).parameters
     if "deterministic" in names:
         return {"deterministic": not training}
     return {word: training for word in ("train", "training") if word in names}
 
 
-def _linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
+def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
     arguments = {training: _training_argument(type(module).__call__, training) for training in (False, True)}
     draw: Callable[..., Tree] = module.init
     compute: Callable[..., Tree] = module.apply
@@ -73,7 +73,7 @@ def _linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -> Fun
     return lambda key: variables(key).get("params", {}), apply
 
 
-def _nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions:
+def _wrap_nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions:
     from flax import nnx
 
     def parts(key: Array) -> Tree:
@@ -92,7 +92,7 @@ def _nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions:
 
     def apply(params: Tree, x: Array, key: Array | None) -> Array:
         training = key is not None
-        module = nnx.merge(graph, params, _streams(streams, key), copy=True)  # a copy: variables belong to one trace
+        module = nnx.merge(graph, params, _seed_streams(streams, key), copy=True)  # a copy: variables belong to one trace
         module.set_attributes(deterministic=not training, use_running_average=not training, raise_if_not_found=False)
         with jax.threefry_partitionable(True):  # as above
             return module(x, **_training_argument(type(module).__call__, training))
@@ -100,8 +100,8 @@ def _nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions:
     return lambda key: parts(key)[1], apply
 
 
-def _streams(shapes: Tree, key: Array | None) -> Tree:
-    """The states of the random streams of an nnx module, each with a different key."""
+def _seed_streams(shapes: Tree, key: Array | None) -> Tree:
+    """Return the states of the random streams of an nnx module, each with a different key."""
     leaves, tree = jax.tree.flatten(shapes)
     key = jax.random.key(0) if key is None else key
     fresh = [

@@ -24,32 +24,32 @@ class Augmentation(NamedTuple):
     """Standardise each image to mean 0 and variance 1, in training and evaluation."""
 
 
-def training(how: Augmentation) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """(key, x f32[B, H, W, c]) -> f32[B, h, w, c]. The draws of a sample depend only on its position in the batch, so
-    that padding after it changes nothing."""
+def make_training(how: Augmentation) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """Make the augmentation of training: (key, x f32[B, H, W, c]) -> f32[B, h, w, c]. The draws of a sample depend only on its
+    position in the batch, so that padding after it changes nothing."""
 
     def apply(key: jax.Array, x: jax.Array) -> jax.Array:
         with jax.threefry_partitionable(True):  # otherwise a row of the draw would depend on the number of rows
             drawn = jax.random.uniform(fold(key, "augment"), (x.shape[0], 5))
-        return jax.vmap(lambda numbers, image: _one(numbers, image, how))(drawn, x)
+        return jax.vmap(lambda numbers, image: _augment(numbers, image, how))(drawn, x)
 
     return apply
 
 
-def evaluation(how: Augmentation) -> Callable[[jax.Array], jax.Array]:
-    """x f32[B, H, W, c] -> f32[B, h, w, c]: the centre of the image."""
+def make_evaluation(how: Augmentation) -> Callable[[jax.Array], jax.Array]:
+    """Make the crop of evaluation: x f32[B, H, W, c] -> f32[B, h, w, c], the centre of the image."""
 
     def apply(x: jax.Array) -> jax.Array:
         if how.crop:
             top, left = (x.shape[1] - how.crop) // 2, (x.shape[2] - how.crop) // 2
             x = x[:, top : top + how.crop, left : left + how.crop]
-        return _standardised(x) if how.standardise else x
+        return _standardise(x) if how.standardise else x
 
     return apply
 
 
-def _one(drawn: jax.Array, x: jax.Array, how: Augmentation) -> jax.Array:
-    """One augmented image, from five random numbers that are uniform in [0, 1)."""
+def _augment(drawn: jax.Array, x: jax.Array, how: Augmentation) -> jax.Array:
+    """Augment one image with five random numbers that are uniform in [0, 1)."""
     down, right, side, light, stretch = drawn
     if how.crop:
         # dynamic_slice keeps a value that was rounded up inside the image
@@ -63,11 +63,11 @@ def _one(drawn: jax.Array, x: jax.Array, how: Augmentation) -> jax.Array:
     if how.contrast:
         mean = jnp.mean(x, axis=(0, 1))
         x = mean + (x - mean) * (1 + how.contrast * (2 * stretch - 1))
-    return _standardised(x) if how.standardise else x
+    return _standardise(x) if how.standardise else x
 
 
-def _standardised(x: jax.Array) -> jax.Array:
-    """f32[..., H, W, c]; an image of one colour, which has only rounding errors, becomes zero."""
+def _standardise(x: jax.Array) -> jax.Array:
+    """Standardise f32[..., H, W, c]; an image of one colour, which has only rounding errors, becomes zero."""
     axes = (-3, -2, -1)
     x = x - jnp.mean(x, axis=axes, keepdims=True)
     return x / jnp.maximum(jnp.sqrt(jnp.mean(x * x, axis=axes, keepdims=True)), 1e-3)

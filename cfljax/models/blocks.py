@@ -6,12 +6,12 @@ import functools
 import math
 
 from cfljax.lazy import custom_vjp, jax, jnp
-from cfljax.models.pixels import around, shifted
+from cfljax.models.pixels import padding_of, shift_images
 
-FEW = 512
+MAX_ONE_HOT = 512
 """Up to this number of tokens an embedding is a product with one-hot rows: its gradient is a product, too, and no scatter."""
 
-TILE = 1 << 18
+TILE_FLOATS = 1 << 18
 """Floats of the images that a depthwise convolution takes at a time, at least one image: a megabyte, which stays in the
 cache (measured: all at once they take 1.2 to 2.4 times as long)."""
 
@@ -20,16 +20,16 @@ cache (measured: all at once they take 1.2 to 2.4 times as long)."""
 def group_norm(
     x: jax.Array, scale: jax.Array, bias: jax.Array, groups: int, most: float | None = None, epsilon: float = 1e-5
 ) -> jax.Array:
-    """Each image's channels in groups f32[B, H, W, c], every group to mean 0 and variance 1 over its pixels, then stretched and
-    moved by channel. `most`: then cut off below 0 and above this number, which may be infinite; None: not."""
-    return _normalised(x, scale, bias, groups, most, epsilon)[0]
+    """Normalise each image's channels in groups, f32[B, H, W, c], to mean 0 and variance 1 over the pixels, then scale and shift by
+    channel. `most`: then clip to [0, most], which may be infinite; None: do not clip."""
+    return _normalise(x, scale, bias, groups, most, epsilon)[0]
 
 
 _Kept = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 """x, the result, scale, and f32[B, c] the mean of a channel's group, and one over its deviation."""
 
 
-def _normalised(
+def _normalise(
     x: jax.Array, scale: jax.Array, bias: jax.Array, groups: int, most: float | None, epsilon: float
 ) -> tuple[jax.Array, _Kept]:
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))  # in bfloat16 the difference of the two means would be rounding
@@ -52,7 +52,8 @@ def _of_group(sums: jax.Array, groups: int, shape: tuple[int, ...]) -> jax.Array
 def _gradients_of_norm(
     groups: int, most: float | None, _: float, kept: _Kept, change: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """By hand, as it needs fewer passes over the images than what JAX derives: one for two sums, one for the gradient of x."""
+    """Compute the gradients by hand: fewer passes over the images than JAX derives, one for two sums and one for the gradient of
+    x."""
     x, y, scale, mean, spread = kept
     if most is not None:
         change = jnp.where((y > 0) & (y < most), change, 0.0)
@@ -66,42 +67,42 @@ def _gradients_of_norm(
     return of_x.astype(x.dtype), jnp.sum(along, 0).astype(scale.dtype), jnp.sum(straight, 0).astype(scale.dtype)
 
 
-group_norm.defvjp(_normalised, _gradients_of_norm)
+group_norm.defvjp(_normalise, _gradients_of_norm)
 
 
 def batch_norm(
     x: jax.Array, scale: jax.Array, bias: jax.Array, mean: jax.Array, variance: jax.Array, epsilon: float = 1e-5
 ) -> jax.Array:
-    """Each channel of f32[B, H, W, c] by a mean and a variance that were counted before, then stretched and moved."""
+    """Normalise each channel of f32[B, H, W, c] by a given mean and variance, then scale and shift."""
     factor = scale * jax.lax.rsqrt(variance + epsilon)
     return x * factor + (bias - mean * factor)
 
 
 def depthwise(x: jax.Array, kernel: jax.Array, form: str, stride: int = 1) -> jax.Array:
-    """A convolution of each channel alone: f32[B, H, W, c], f32[k, k, 1, c] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, c]. "patches" is
-    the sum of the k · k shifted images, "native" and "windows" XLA's own, "auto" the sum on a CPU."""
+    """Convolve each channel separately: f32[B, H, W, c], f32[k, k, 1, c] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, c]. "patches" is the
+    sum of the k · k shifted images, "native" and "windows" XLA's own, "auto" the sum on a CPU."""
     if form == "auto":
         patches, native = (functools.partial(depthwise, form=each, stride=stride) for each in ("patches", "native"))
         return jax.lax.platform_dependent(x, kernel, cpu=patches, default=native)
     if form != "patches":
         numbers = ("NHWC", "HWIO", "NHWC")
         return jax.lax.conv_general_dilated(
-            x, kernel, (stride, stride), around(kernel), dimension_numbers=numbers, feature_group_count=x.shape[-1]
+            x, kernel, (stride, stride), padding_of(kernel), dimension_numbers=numbers, feature_group_count=x.shape[-1]
         )
-    return _by_shifts(x, kernel, stride)
+    return _convolve_by_shifts(x, kernel, stride)
 
 
 @custom_vjp(nondiff_argnums=(2,))
-def _by_shifts(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    """The convolution of a few images at a time."""
-    out = jax.lax.map(lambda images: _sum(shifted(images, kernel, stride), kernel), _tiles(x, x))
+def _convolve_by_shifts(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+    """Convolve a few images at a time."""
+    out = jax.lax.map(lambda images: _sum(shift_images(images, kernel, stride), kernel), _split_tiles(x, x))
     return out.reshape(-1, *out.shape[2:])[: len(x)]
 
 
-def _tiles(values: jax.Array, images: jax.Array) -> jax.Array:
-    """[tiles, m, ...] of [B, ...]: m images in each tile, as many as stay in the cache; zeros fill up the last tile."""
+def _split_tiles(values: jax.Array, images: jax.Array) -> jax.Array:
+    """Split [B, ...] into [tiles, m, ...]: m images per tile, as many as stay in the cache; zeros pad the last tile."""
     batch = len(images)
-    number = -(-batch // max(1, TILE * batch // images.size))
+    number = -(-batch // max(1, TILE_FLOATS * batch // images.size))
     padded = jnp.pad(values, ((0, -batch % number), (0, 0), (0, 0), (0, 0)))
     return padded.reshape(number, -1, *values.shape[1:])
 
@@ -125,22 +126,23 @@ def _gradients(stride: int, kept: tuple[jax.Array, jax.Array], out: jax.Array) -
     def tile(total: jax.Array, of: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         images, change = of
         # a few pixels are a line, and lines come first: a sum of long lines is faster than one of short ones
-        lines = [jnp.sum((each * change).reshape(-1, pixels * channels), 0) for each in shifted(images, kernel, stride)]
+        lines = [jnp.sum((each * change).reshape(-1, pixels * channels), 0) for each in shift_images(images, kernel, stride)]
         of_kernel = jnp.sum(jnp.stack(lines).reshape(-1, pixels, channels), 1)
         spread = jax.lax.pad(change, jnp.zeros((), change.dtype), ((0, 0, 0), *gaps, (0, 0, 0)))
         spread = jnp.pad(spread, room)
         back = [spread[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)]
         return total + of_kernel, _sum(back, kernel[::-1, ::-1])
 
-    of_kernel, of_x = jax.lax.scan(tile, jnp.zeros((rows * columns, channels), x.dtype), (_tiles(x, x), _tiles(out, x)))
+    of_kernel, of_x = jax.lax.scan(tile, jnp.zeros((rows * columns, channels), x.dtype), (_split_tiles(x, x), _split_tiles(out, x)))
     return of_x.reshape(-1, *x.shape[1:])[: len(x)], of_kernel.reshape(kernel.shape)
 
 
-_by_shifts.defvjp(lambda x, kernel, stride: (_by_shifts(x, kernel, stride), (x, kernel)), _gradients)
+_convolve_by_shifts.defvjp(lambda x, kernel, stride: (_convolve_by_shifts(x, kernel, stride), (x, kernel)), _gradients)
 
 
 def pool_3_2(x: jax.Array) -> jax.Array:
-    """The maximum of the 3 × 3 square around every second pixel, f32[B, H, W, c] -> f32[B, ⌈H / 2⌉, ⌈W / 2⌉, c], as PyTorch."""
+    """Take the maximum of the 3 × 3 square around every second pixel, f32[B, H, W, c] -> f32[B, ⌈H / 2⌉, ⌈W / 2⌉, c], as
+    PyTorch."""
     for axis in (1, 2):
         widths = [(1, 1) if axis == each else (0, 0) for each in range(4)]
         wide = jnp.pad(x, widths, constant_values=-jnp.inf)
@@ -150,17 +152,17 @@ def pool_3_2(x: jax.Array) -> jax.Array:
 
 
 def embed(ids: jax.Array, table: jax.Array) -> jax.Array:
-    """The rows of the table f32[vocabulary, width] for tokens [B, T], which may be floats: f32[B, T, width]. A token out of range
-    counts as the nearest."""
+    """Look up rows of the table f32[vocabulary, width] for tokens [B, T], which may be floats: f32[B, T, width]. A token out of
+    range counts as the nearest."""
     ids = jnp.clip(ids.astype(jnp.int32), 0, len(table) - 1)
-    if len(table) <= FEW:
+    if len(table) <= MAX_ONE_HOT:
         return jax.nn.one_hot(ids, len(table), dtype=table.dtype) @ table
     return jnp.take(table, ids, axis=0)
 
 
 def attend(queries: jax.Array, keys: jax.Array, values: jax.Array, heads: int, seen: jax.Array | None) -> jax.Array:
-    """Attention in `heads` parts of the width: f32[B, T, width] each -> f32[B, T, width]. `seen` bool[..., T, T]: which keys (last
-    axis) a query sees; None: all."""
+    """Attend with `heads` heads: f32[B, T, width] each -> f32[B, T, width]. `seen` bool[..., T, T]: the keys (last axis) that a
+    query sees; None: all."""
     batch, length, width = queries.shape
     split = lambda of: of.reshape(batch, length, heads, width // heads).swapaxes(1, 2)  # noqa: E731
     scores = jnp.einsum("bhqd,bhkd->bhqk", split(queries), split(keys)) / math.sqrt(width // heads)

@@ -9,16 +9,16 @@ import math
 from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
 from cfljax.models import augment
-from cfljax.models.dense import times
+from cfljax.models.dense import multiply
 from cfljax.models.flat import FirstDense, Net
 from cfljax.models.layers import CONVOLUTIONS
 from cfljax.models.options import ModelOptions
-from cfljax.models.starts import HELP, STARTS, start
+from cfljax.models.starts import INIT_NAMES, START_HELP, make_start
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Tree
 
-FORM = (
+CONV_HELP = (
     "how convolutions are computed: native (by XLA), patches (gradients by matrix products), windows (all by matrix products, but "
     "depthwise ones by XLA), auto (patches on a CPU, windows on an NVIDIA GPU)"
 )
@@ -28,7 +28,7 @@ FORM = (
 class MCLROptions(ModelOptions):
     """Options of `mclr`."""
 
-    init: str = option("lecun", HELP + "; or zeros", choices=(*STARTS, "zeros"))
+    init: str = option("lecun", START_HELP + "; or zeros", choices=(*INIT_NAMES, "zeros"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class MLPOptions(ModelOptions):
     """Options of `mlp`."""
 
     hidden: tuple[int, ...] = option((200,), "widths of the hidden layers", low=1)
-    init: str = option("lecun", HELP, choices=STARTS)
+    init: str = option("lecun", START_HELP, choices=INIT_NAMES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +46,8 @@ class CNNOptions(ModelOptions):
     channels: tuple[int, ...] = option((32, 64), "channels of the convolutions, each followed by 2×2 pooling", low=1)
     kernel: int = option(5, "side of the kernels", low=1)
     dense: tuple[int, ...] = option((512,), "widths of the dense layers before the outputs", low=1)
-    conv: str = option("auto", FORM, choices=CONVOLUTIONS)
-    init: str = option("lecun", HELP, choices=STARTS)
+    conv: str = option("auto", CONV_HELP, choices=CONVOLUTIONS)
+    init: str = option("lecun", START_HELP, choices=INIT_NAMES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,11 +63,11 @@ class CifarOptions(ModelOptions):
     contrast: float = option(0.0, "contrast is scaled by 1 ± this at most; IFCA: 0.8", low=0, high=1)
     standardise: bool = option(True, "each image to mean 0, variance 1, in evaluation, too")
     decay: float = option(0.004, "adds this · ½‖W‖² of the hidden dense layers to the loss", low=0)
-    conv: str = option("auto", FORM, choices=CONVOLUTIONS)
-    init: str = option("ifca", HELP + "; ifca: the spreads of IFCA's code", choices=("ifca", *STARTS))
+    conv: str = option("auto", CONV_HELP, choices=CONVOLUTIONS)
+    init: str = option("ifca", START_HELP + "; ifca: the spreads of IFCA's code", choices=("ifca", *INIT_NAMES))
 
     def check(self, where: str) -> None:
-        """Two widths, as the network has two dense layers."""
+        """Require two widths, because the network has two dense layers."""
         if len(self.dense) != 2:
             raise SpecError(f"{where}.dense has {len(self.dense)} widths: must be two")
 
@@ -80,22 +80,22 @@ class LSTMOptions(ModelOptions):
     layers: int = option(2, "number of LSTM layers", low=1)
     dense: int = option(30, "width of the linear layer before the output", low=1)
     forget_bias: float = option(1.0, "constant in the forget gate, as in TensorFlow's cell; 0: none")
-    init: str = option("lecun", HELP + "; recurrent kernels orthogonal but with torch", choices=STARTS)
+    init: str = option("lecun", START_HELP + "; recurrent kernels orthogonal but with torch", choices=INIT_NAMES)
 
 
 def make_mclr(options: MCLROptions, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """Multinomial logistic regression."""
-    return _dense((math.prod(sample_shape), classes), options.init)
+    """Build a multinomial logistic regression."""
+    return _build_dense((math.prod(sample_shape), classes), options.init)
 
 
 def make_mlp(options: MLPOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """Multi-layer perceptron with ReLU."""
-    return _dense((math.prod(sample_shape), *options.hidden, classes), options.init)
+    """Build a multi-layer perceptron with ReLU."""
+    return _build_dense((math.prod(sample_shape), *options.hidden, classes), options.init)
 
 
-def _dense(widths: tuple[int, ...], init: str) -> Net:
-    """Dense layers with ReLU between them. `widths`: the numbers of a sample, then the outputs of each layer. They are not flax's:
-    to import flax and to trace its layers took a tenth of a first command."""
+def _build_dense(widths: tuple[int, ...], init: str) -> Net:
+    """Build dense layers with ReLU between them. `widths`: the numbers of a sample, then the outputs of each layer. They are not
+    flax's: importing flax and tracing its layers took a tenth of a first command."""
     last = len(widths) - 2
 
     def zeros(_: Array) -> Tree:
@@ -104,7 +104,7 @@ def _dense(widths: tuple[int, ...], init: str) -> Net:
 
     def layer(params: Tree, number: int, x: jax.Array) -> jax.Array:
         own = params[f"dense_{number}"]
-        return times(x, own["kernel"]) + own["bias"]
+        return multiply(x, own["kernel"]) + own["bias"]
 
     def rest(params: Tree, z: jax.Array) -> jax.Array:
         for number in range(1, last + 1):
@@ -121,26 +121,29 @@ def _dense(widths: tuple[int, ...], init: str) -> Net:
         return x
 
     first = FirstDense(("dense_0", "kernel"), ("dense_0", "bias"), rest)
-    return Net((zeros, apply), start=start(init), first=first, body=body)
+    return Net((zeros, apply), start=make_start(init), first=first, body=body)
 
 
 def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """Convolutions with 2×2 pooling, then dense layers (two and two by default)."""
-    height, width, _ = image_of("cnn", sample_shape)
+    """Build convolutions with 2×2 pooling, then dense layers (two and two by default)."""
+    height, width, _ = image_shape_of("cnn", sample_shape)
     if min(height, width) >> len(options.channels) < 1:
         most = min(height, width).bit_length() - 1
         raise SpecError(f"model.channels has {len(options.channels)} layers: {height}×{width} images can be halved {most} times")
     from cfljax.models.nets import Convolutional
 
     network = Convolutional(options.channels, options.kernel, options.dense, classes, options.conv)
-    return Net(network, start=start(options.init))
+    return Net(network, start=make_start(options.init))
 
 
 def make_cifar(options: CifarOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """IFCA's CNN for CIFAR-10: 24×24 crops and flips in training, two convolutions, dense 384 and 192, weight decay on these."""
-    height, width, _ = image_of("cnn_cifar", sample_shape)
+    """Build IFCA's CNN for CIFAR-10: 24×24 crops and flips in training, two convolutions, dense 384 and 192, weight decay on
+    these."""
+    height, width, _ = image_shape_of("cnn_cifar", sample_shape)
     if options.crop > min(height, width):
-        raise SpecError(f"model.crop = {options.crop}: the images are {height}×{width}; take less, or 0 for the whole image")
+        raise SpecError(
+            f"model.crop = {options.crop}: the images are {height}×{width}; use a smaller crop, or 0 for the whole image"
+        )
     from cfljax.models.nets import Cifar
 
     hidden = options.dense if options.size == "ifca" else options.dense[:1]
@@ -152,31 +155,31 @@ def make_cifar(options: CifarOptions, sample_shape: tuple[int, ...], classes: in
     how = augment.Augmentation(options.crop, options.flip, options.brightness, options.contrast, options.standardise)
     return Net(
         Cifar(options.channels, hidden, classes, options.conv),
-        start=start(options.init),
-        training=augment.training(how),
-        evaluation=augment.evaluation(how),
+        start=make_start(options.init),
+        training=augment.make_training(how),
+        evaluation=augment.make_evaluation(how),
         penalty=penalty if options.decay else None,
     )
 
 
-def image_of(name: str, sample_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """(height, width, channels) of a sample."""
+def image_shape_of(name: str, sample_shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return (height, width, channels) of a sample."""
     if len(sample_shape) == 2:
         sample_shape = (*sample_shape, 1)
     if len(sample_shape) != 3:
-        raise SpecError(f'model.name = "{name}": needs images, and the samples are {sample_shape}; take "mlp" or "mclr"')
+        raise SpecError(f'model.name = "{name}": needs images, but samples have the shape {sample_shape}; use "mlp" or "mclr"')
     return sample_shape
 
 
 def make_lstm(options: LSTMOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """LSTM layers over embedded tokens, last step read; two classes make one logit with the sigmoid loss."""
+    """Build LSTM layers over embedded tokens, last step read; two classes make one logit with the sigmoid loss."""
     if len(sample_shape) != 2:
-        raise SpecError(f'model.name = "lstm": needs samples [steps, features], and they are {sample_shape}')
+        raise SpecError(f'model.name = "lstm": needs samples [steps, features], but samples have the shape {sample_shape}')
     from cfljax.models.nets import Recurrent
 
     binary = classes == 2
     network = Recurrent(options.width, options.layers, options.dense, 1 if binary else classes, options.forget_bias)
-    return Net(network, start=start(options.init), loss="sigmoid" if binary else "softmax")
+    return Net(network, start=make_start(options.init), loss="sigmoid" if binary else "softmax")
 
 
 MCLR = Entry(MCLROptions, make_mclr)

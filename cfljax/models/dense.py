@@ -8,21 +8,21 @@ from collections.abc import Iterator
 
 from cfljax.lazy import custom_jvp, jax, jnp
 
-NARROW = 32
+MAX_THIN_OUTPUTS = 32
 """Kernels of layers with at most this number of outputs are thin. Measured with MNIST's 784 inputs: to keep them transposed halves
 the time at 10 and 20 outputs, and saves nothing at 64."""
 _by_rows: contextvars.ContextVar[bool] = contextvars.ContextVar("by_rows", default=False)
 
 
-def thin(shape: tuple[int, ...]) -> bool:
-    """Whether a kernel of this shape is kept transposed while a client trains (`local.turned`)."""
-    return len(shape) == 2 and shape[1] <= min(NARROW, shape[0] // 4)
+def is_thin(shape: tuple[int, ...]) -> bool:
+    """Return True if a kernel of this shape is stored transposed while a client trains (`local.turned`)."""
+    return len(shape) == 2 and shape[1] <= min(MAX_THIN_OUTPUTS, shape[0] // 4)
 
 
 @contextlib.contextmanager
 def by_rows() -> Iterator[None]:
-    """In this context, the gradients of dense layers are computed from rows in memory: XLA's library for a CPU has a product of
-    rows with columns, and takes another, which needs half as long again, where both sides are summed over their first axis."""
+    """Compute the gradients of dense layers from rows in memory: for a product of two matrices over their first axes, XLA's CPU
+    library uses a routine that takes half as long again."""
     token = _by_rows.set(True)
     try:
         yield
@@ -30,14 +30,14 @@ def by_rows() -> Iterator[None]:
         _by_rows.reset(token)
 
 
-def times(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """f32[B, outputs]: x f32[B, inputs] times f32[inputs, outputs], in the form that `by_rows` asks for."""
+def multiply(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """Multiply x f32[B, inputs] by f32[inputs, outputs], in the form that `by_rows` sets."""
     return product(x, kernel) if _by_rows.get() else x @ kernel
 
 
 @custom_jvp()
 def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """f32[B, outputs]: x f32[B, inputs] times f32[inputs, outputs]."""
+    """Multiply x f32[B, inputs] by f32[inputs, outputs]."""
     return x @ kernel
 
 
@@ -45,7 +45,7 @@ def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
 def _(primals: tuple[jax.Array, jax.Array], changes: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
     (x, kernel), (dx, dkernel) = primals, changes
     # transposed, this is the gradient of the kernel: the barriers keep XLA from undoing the turns, and so from the slow product
-    if thin(kernel.shape):
+    if is_thin(kernel.shape):
         change = jax.lax.optimization_barrier(jnp.matmul(dkernel.T, x.T)).T
     else:
         change = jax.lax.dot_general(jax.lax.optimization_barrier(x.T), dkernel, (((0,), (0,)), ((), ())))

@@ -13,7 +13,7 @@ import numpy as np
 
 from cfljax.errors import SpecError, suggest
 from cfljax.lazy import custom_jvp, jax, jnp, optax
-from cfljax.models.apply import Apply, Functions, functions_of
+from cfljax.models.apply import Apply, Functions, to_functions
 from cfljax.types import Array, Model, OfLogits, Tree
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Net(NamedTuple):
     """params -> f32[]: regularisation that is added to the loss."""
     first: FirstDense | None = None
     own: tuple[OfLogits, OfLogits] | None = None
-    """(loss, whether a sample is classified correctly) in place of those of `loss`. In training the network may return more columns
-    than the logits, which such a loss reads."""
+    """(loss, whether a sample is classified correctly) in place of the functions named by `loss`. In training the network may
+    return more columns than the logits, which such a loss reads."""
     body: Callable[[Tree, Array], Array] | None = None
     """(params, x f32[B, ...]) -> f32[B, width] what the head gets, outside of training; None: that is found in a linen module."""
 
@@ -59,7 +59,7 @@ class MakeModel(Protocol):
     """The function that a registry entry for a model has."""
 
     def __call__(self, options: Any, sample_shape: tuple[int, ...], classes: int, /) -> Network | Net:
-        """The network for samples of this shape and this number of classes; `options` is an instance of its Options class."""
+        """Build the network for samples of this shape and this number of classes; `options` is an instance of its Options class."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class NetForward:
     net: Net
 
     def __call__(self, params: Tree, x: Array, key: Array | None = None) -> Array:
-        """Logits f32[B, outputs] of x f32[B, ...]; a key means training."""
+        """Return logits f32[B, outputs] of x f32[B, ...]; a key means training."""
         if key is not None and self.net.training is not None:
             x = self.net.training(key, x)
         elif key is None and self.net.evaluation is not None:
@@ -79,26 +79,26 @@ class NetForward:
 
 
 def from_module(module: Network, sample_shape: tuple[int, ...], classes: int, *, loss: str = "softmax", name: str = "own") -> Model:
-    """A model of the user's own: a flax.linen module, a flax.nnx module class or factory (called with an `nnx.Rngs`), or a
-    pair of functions `init(key) -> params`, `apply(params, x f32[B, ...][, key]) -> logits f32[B, outputs]`, whose key is
-    None outside of training. If a module has an argument `train`, `training` or `deterministic`, that says whether it trains."""
+    """Make a model of a flax.linen module, a flax.nnx module class or factory (called with an `nnx.Rngs`), or a pair of functions
+    `init(key) -> params`, `apply(params, x f32[B, ...][, key]) -> logits f32[B, outputs]`, whose key is None outside of training. A
+    module's argument `train`, `training` or `deterministic` says whether it trains."""
     return as_model(name, Net(module, loss=loss), sample_shape, classes)
 
 
 def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], classes: int) -> Model:
-    """The network (or Net) as functions of flat vectors. Only shapes are evaluated: no parameters are allocated."""
+    """Convert the network (or Net) to functions of flat vectors. Only shapes are evaluated: no parameters are allocated."""
     net = network if isinstance(network, Net) else Net(network)
     if net.loss not in _LOSSES:
         raise SpecError(f'model "{name}": loss = "{net.loss}": must be "softmax", "sigmoid" or "several"')
     sample = jax.ShapeDtypeStruct((1, *sample_shape), jnp.float32)
     if net.evaluation is not None:
         sample = jax.eval_shape(net.evaluation, sample)
-    (init, apply), shapes, logits = _shapes(name, net.network, sample)
+    (init, apply), shapes, logits = _trace_shapes(name, net.network, sample)
     wanted, got = (1, 1 if net.loss == "sigmoid" else classes), getattr(logits, "shape", type(logits).__name__)
     if got != wanted:
         need = f'must be {wanted} for {classes} classes with loss "{net.loss}"'
         raise SpecError(f'model "{name}": the output for one sample is {got}: {need}')
-    size, ravel, unravel = flattening(name, shapes)
+    size, ravel, unravel = make_flattening(name, shapes)
     start = net.start
     draw = init if start is None else lambda key: start(key, shapes)
     loss, correct = net.own or _LOSSES[net.loss]()
@@ -107,7 +107,7 @@ def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], c
 
 
 def paths_of(model: Model) -> list[tuple[str, jax.ShapeDtypeStruct]]:
-    """(path, shape) of each parameter, in the order of the flat vector: "head/dense_0/kernel"."""
+    """Return (path, shape) of each parameter, in the order of the flat vector: "head/dense_0/kernel"."""
     shapes = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     leaves = jax.tree_util.tree_flatten_with_path(shapes)[0]
     return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
@@ -126,8 +126,8 @@ def part_of(model: Model, prefix: str) -> np.ndarray:
 
 
 def head_of(model: Model) -> str:
-    """The path of the head: of the last dense layer (a kernel of two axes, and a bias or none) in the order of names and their
-    numbers. Raises SpecError if there is none."""
+    """Return the path of the head: the last dense layer (a kernel of two axes, and a bias or none) in the order of names and their
+    numbers. Raises a SpecError if there is none."""
     paths = paths_of(model)
     layers: dict[str, set[tuple[str, int]]] = {}
     for path, leaf in paths:
@@ -139,17 +139,17 @@ def head_of(model: Model) -> str:
         raise SpecError(
             f'model "{model.name}": no dense layer that could be its head: name parts by their paths' + suggest("head", names)
         )
-    return max(dense, key=_natural)
+    return max(dense, key=_natural_key)
 
 
-def _natural(path: str) -> list[tuple[bool, int, str]]:
-    """A key by which "dense_10" comes after "dense_9"."""
+def _natural_key(path: str) -> list[tuple[bool, int, str]]:
+    """Split a path into a sort key by which "dense_10" comes after "dense_9"."""
     return [(piece.isdigit(), int(piece) if piece.isdigit() else 0, piece) for piece in re.split(r"(\d+)", path) if piece]
 
 
-def flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Array], Callable[[Array], Tree]]:
-    """(d, ravel: params -> f32[d], unravel: f32[d] -> params) for a tree of shapes, in the order of JAX's `ravel_pytree`. Unlike
-    that function's `unravel`, this one is made without any parameters, and takes float64, too."""
+def make_flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Array], Callable[[Array], Tree]]:
+    """Return (d, ravel: params -> f32[d], unravel: f32[d] -> params) for a tree of shapes, in the order of JAX's `ravel_pytree`.
+    Unlike that function's `unravel`, this one needs no parameters and accepts float64."""
     paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
     for path, leaf in paths:
         if leaf.dtype != jnp.float32:
@@ -162,7 +162,7 @@ def flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Array], C
     if sum(sizes) >= 2**31:
         raise SpecError(f'model "{name}" has {sum(sizes):,} parameters; at most 2,147,483,647')
 
-    # outside of jit each is one program, in place of one for each operation
+    # outside of jit each is one program, not one per operation
     @functools.partial(jax.jit, inline=True)
     def ravel(params: Tree) -> Array:
         return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(params)])
@@ -175,10 +175,10 @@ def flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Array], C
     return sum(sizes), ravel, unravel
 
 
-def _shapes(name: str, network: Network, sample: jax.ShapeDtypeStruct) -> tuple[Functions, Tree, object]:
-    """The network's functions, and the shapes of its parameters and of its output for one sample."""
+def _trace_shapes(name: str, network: Network, sample: jax.ShapeDtypeStruct) -> tuple[Functions, Tree, object]:
+    """Return the network's functions, and the shapes of its parameters and of its output for one sample."""
     try:
-        init, apply = functions_of(network, sample, name)
+        init, apply = to_functions(network, sample, name)
         shapes = jax.eval_shape(lambda: init(jax.random.key(0)))
         return (init, apply), shapes, jax.eval_shape(lambda params, x: apply(params, x, None), shapes, sample)
     except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: flax's own
@@ -188,13 +188,13 @@ def _shapes(name: str, network: Network, sample: jax.ShapeDtypeStruct) -> tuple[
 
 @custom_jvp()
 def cross_entropy(logits: Array, y: Array) -> Array:
-    """f32[B]: −log softmax(logits f32[B, C])[y]; 0 for a label out of range. Its derivative is written out: by its steps it takes
-    an accelerator twice as many kernels."""
+    """Compute −log softmax(logits f32[B, C])[y], f32[B]; 0 for a label out of range. Its derivative is written out: automatic
+    differentiation takes an accelerator twice as many kernels."""
     return _losses_and_powers(logits, y)[0]
 
 
 def _losses_and_powers(logits: Array, y: Array) -> tuple[Array, Array, Array, Array]:
-    """(the losses f32[B], f32[B, C] 1 at the label, f32[B, C] the powers of e, f32[B] their sums)."""
+    """Return the losses f32[B], f32[B, C] 1 at the label, f32[B, C] the exponentials, and f32[B] their sums."""
     # one-hot labels, not a gather: its gradient is a scatter, and a label out of range would make a NaN
     wanted = jax.nn.one_hot(y, logits.shape[-1], dtype=logits.dtype)
     shifted = logits - jnp.max(logits, axis=-1, keepdims=True)
@@ -213,7 +213,7 @@ def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Arra
 
 
 def _softmax() -> tuple[OfLogits, OfLogits]:
-    """(loss, correct) for one logit per class."""
+    """Return (loss, correct) for one logit per class."""
 
     def loss(logits: Array, y: Array) -> Array:
         return cross_entropy(logits.astype(_real(logits)), y)
@@ -222,7 +222,7 @@ def _softmax() -> tuple[OfLogits, OfLogits]:
 
 
 def _sigmoid() -> tuple[OfLogits, OfLogits]:
-    """(loss, correct) for one logit and two classes."""
+    """Return (loss, correct) for one logit and two classes."""
 
     def loss(logits: Array, y: Array) -> Array:
         logit = logits[..., 0].astype(_real(logits))
@@ -232,7 +232,8 @@ def _sigmoid() -> tuple[OfLogits, OfLogits]:
 
 
 def _several() -> tuple[OfLogits, OfLogits]:
-    """(loss, correct) for one logit per class and y of 0 and 1 for each: the mean loss of a sample's labels; correct if all are."""
+    """Return (loss, correct) for one logit per class and y of 0 and 1 for each: the mean loss of a sample's labels; correct if all
+    are."""
 
     def loss(logits: Array, y: Array) -> Array:
         logits = logits.astype(_real(logits))
@@ -245,5 +246,5 @@ _LOSSES: dict[str, Callable[[], tuple[OfLogits, OfLogits]]] = {"softmax": _softm
 
 
 def _real(logits: Array) -> jnp.dtype:
-    """float32, or float64 if the caller computes in float64."""
+    """Return float32, or float64 if the caller computes in float64."""
     return jnp.promote_types(logits.dtype, jnp.float32)

@@ -1,4 +1,4 @@
-"""The names that torchvision, timm and PyTorch's encoder layers give to parameters, as those of this package's layers."""
+"""Map the parameter names of torchvision, timm and PyTorch's encoder layers to this package's layers."""
 
 from __future__ import annotations
 
@@ -104,28 +104,28 @@ FAMILIES = (
 )  # fmt: skip
 
 
-def renamed(arrays: Arrays, blocks: Sequence[str], where: str) -> Arrays:
-    """The arrays by the names that PyTorch's modules with our layers would have; unchanged if they are of no known family.
-    `blocks`: the names of the model's blocks, in their order. SpecError, of what stands at `where`, for another number of them."""
+def rename_arrays(arrays: Arrays, blocks: Sequence[str], where: str) -> Arrays:
+    """Rename the arrays as PyTorch's modules with our layers would name them; unchanged if they are of no known family. `blocks`:
+    the names of the model's blocks, in order. Raises a SpecError about `where` if their number differs."""
     family = next((each for each in FAMILIES if each.mark in arrays), None)
     if family is None:
         return arrays
     plain = {re.sub(r"\.in_proj_(weight|bias)$", r".in_proj.\1", name): array for name, array in arrays.items()}
-    theirs = sorted({begin for name in plain if (begin := _block(family, name))}, key=_numbers)
+    theirs = sorted({begin for name in plain if (begin := _find_block(family, name))}, key=_numbers)
     if len(theirs) != len(blocks):
         raise SpecError(f"{where}: its network has {len(theirs)} blocks, and the model {len(blocks)}")
     ours = dict(zip(theirs, blocks, strict=True))
-    inside = {begin: _inside(family, begin, plain) for begin in theirs}
+    inside = {begin: _choose_table(family, begin, plain) for begin in theirs}
     found: dict[str, np.ndarray] = {}
     for name, array in plain.items():
-        begin = _block(family, name)
-        own = f"{ours[begin]}.{_by(inside[begin], name[len(begin) :])}" if begin else _by(family.outside, name)
-        found |= _formed(own, array)
+        begin = _find_block(family, name)
+        own = f"{ours[begin]}.{_rename(inside[begin], name[len(begin) :])}" if begin else _rename(family.outside, name)
+        found |= _convert(own, array)
     return found
 
 
 def blocks_of(names: Sequence[str]) -> list[str]:
-    """The names of a model's blocks ("block_1_0"), in their order, from the paths of its parameters."""
+    """List the names of a model's blocks ("block_1_0") in order, from the paths of its parameters."""
     return sorted({found[0] for name in names if (found := re.match(r"block(_\d+)+(?=/)", name))}, key=_numbers)
 
 
@@ -133,19 +133,19 @@ def _numbers(name: str) -> list[int]:
     return [int(each) for each in re.findall(r"\d+", name)]
 
 
-def _block(family: Family, name: str) -> str:
-    """What the name of a parameter in a block begins with; "" outside of blocks."""
+def _find_block(family: Family, name: str) -> str:
+    """Return the prefix of the block that a parameter belongs to; "" outside of blocks."""
     found = re.match(family.block, name)
     return "" if found is None else found[0]
 
 
-def _inside(family: Family, begin: str, arrays: Arrays) -> Mapping[str, str]:
+def _choose_table(family: Family, begin: str, arrays: Arrays) -> Mapping[str, str]:
     whole = (table for table in family.inside if all(f"{begin}{layer}.weight" in arrays for layer in table))
     return next(whole, family.inside[-1])
 
 
-def _by(table: Mapping[str, str], name: str) -> str:
-    """Our name of a parameter, by its own name or by that of its layer; its own where neither is known."""
+def _rename(table: Mapping[str, str], name: str) -> str:
+    """Return our name of a parameter, found by its own name or its layer's; its own name if neither is known."""
     layer, _, last = name.rpartition(".")
     for part, end in ((name, ""), (layer, f".{last}")):
         ours = next((ours for theirs, ours in table.items() if re.fullmatch(theirs, part)), None)
@@ -154,8 +154,8 @@ def _by(table: Mapping[str, str], name: str) -> str:
     return name
 
 
-def _formed(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
-    """The array, or the parts of it, in our form."""
+def _convert(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
+    """Convert the array to our form, or to several parts."""
     if f".{_TOGETHER}." in name and array.shape[0] % 3 == 0:
         parts = zip(("query", "key", "value"), np.split(array, 3), strict=True)
         return {name.replace(_TOGETHER, f"attention.{each}"): part for each, part in parts}

@@ -7,18 +7,18 @@ import math
 
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
-from cfljax.models.builtin import FORM, image_of
+from cfljax.models.builtin import CONV_HELP, image_shape_of
 from cfljax.models.flat import Net
 from cfljax.models.layers import CONVOLUTIONS
 from cfljax.models.options import ModelOptions
-from cfljax.models.starts import HELP, STARTS, normal, start, truncated
+from cfljax.models.starts import INIT_NAMES, START_HELP, make_start, to_normal, to_truncated
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array
 
-WORDS = ("published", *STARTS)
-PUBLISHED = HELP + "; published: as its paper or program"
-GROUPS = "groups of channels that are normalised together"
+INITS = ("published", *INIT_NAMES)
+INIT_HELP = START_HELP + "; published: as its paper or program"
+GROUPS_HELP = "groups of channels that are normalised together"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +27,9 @@ class ResNet20Options(ModelOptions):
 
     blocks: int = option(3, "blocks in each of the three stages: 6 · blocks + 2 layers", low=1, high=200)
     width: int = option(16, "channels of the first stage; each next one has twice as many", low=1)
-    groups: int = option(2, GROUPS, low=1)
-    conv: str = option("auto", FORM, choices=CONVOLUTIONS)
-    init: str = option("published", PUBLISHED, choices=WORDS)
+    groups: int = option(2, GROUPS_HELP, low=1)
+    conv: str = option("auto", CONV_HELP, choices=CONVOLUTIONS)
+    init: str = option("published", INIT_HELP, choices=INITS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,10 +38,10 @@ class ResNet18Options(ModelOptions):
 
     blocks: tuple[int, ...] = option((2, 2, 2, 2), "blocks in each stage", low=1, high=200)
     width: int = option(64, "channels of the first stage; each next one has twice as many", low=1)
-    groups: int = option(2, GROUPS, low=1)
+    groups: int = option(2, GROUPS_HELP, low=1)
     stem: str = option("small", "small: 3 × 3 (images up to about 64 × 64); large: 7 × 7 and pooling", choices=("small", "large"))
-    conv: str = option("auto", FORM, choices=CONVOLUTIONS)
-    init: str = option("published", PUBLISHED, choices=WORDS)
+    conv: str = option("auto", CONV_HELP, choices=CONVOLUTIONS)
+    init: str = option("published", INIT_HELP, choices=INITS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,11 +50,11 @@ class MobileOptions(ModelOptions):
 
     width: float = option(1.0, "factor of all channels", above=0, high=8)
     depth: float = option(1.0, "factor of the number of blocks in each stage (at least one)", above=0, high=8)
-    groups: int = option(2, GROUPS, low=1)
+    groups: int = option(2, GROUPS_HELP, low=1)
     stem: str = option("small", "small: the first two halvings are left out; large: as published", choices=("small", "large"))
     dropout: float = option(0.2, "share of the features that are zero in a training step", low=0, high=0.95)
-    conv: str = option("auto", FORM, choices=CONVOLUTIONS)
-    init: str = option("published", PUBLISHED, choices=WORDS)
+    conv: str = option("auto", CONV_HELP, choices=CONVOLUTIONS)
+    init: str = option("published", INIT_HELP, choices=INITS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,21 +66,21 @@ class VisionOptions(ModelOptions):
     depth: int = option(12, "blocks", low=1, high=200)
     heads: int = option(3, "parts of the attention", low=1)
     dropout: float = option(0.0, "share of numbers that are zero in a training step", low=0, high=0.95)
-    init: str = option("published", PUBLISHED, choices=WORDS)
+    init: str = option("published", INIT_HELP, choices=INITS)
 
 
 def make_resnet20(options: ResNet20Options, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """ResNet-20 for CIFAR (He et al. 2016), with group normalisation: three stages of three residual blocks."""
-    return _resnet("resnet20", (options.blocks,) * 3, options, sample_shape, classes, projected=False, large=False)
+    """Build ResNet-20 for CIFAR (He et al. 2016), with group normalisation: three stages of three residual blocks."""
+    return _build_resnet("resnet20", (options.blocks,) * 3, options, sample_shape, classes, projected=False, large=False)
 
 
 def make_resnet18(options: ResNet18Options, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """ResNet-18 (He et al. 2016), with group normalisation: four stages of two residual blocks."""
+    """Build ResNet-18 (He et al. 2016), with group normalisation: four stages of two residual blocks."""
     large = options.stem == "large"
-    return _resnet("resnet18", options.blocks, options, sample_shape, classes, projected=True, large=large)
+    return _build_resnet("resnet18", options.blocks, options, sample_shape, classes, projected=True, large=large)
 
 
-def _resnet(
+def _build_resnet(
     name: str,
     depths: tuple[int, ...],
     options: ResNet20Options | ResNet18Options,
@@ -90,62 +90,63 @@ def _resnet(
     projected: bool,
     large: bool,
 ) -> Net:
-    image_of(name, sample_shape)
-    _divides(options.groups, (options.width,))
+    image_shape_of(name, sample_shape)
+    _check_groups(options.groups, (options.width,))
     from cfljax.models.nets_images import ResNet
 
     network = ResNet(depths, options.width, options.groups, classes, options.conv, projected, large)
-    return Net(network, start=start(options.init, _of_resnet))
+    return Net(network, start=make_start(options.init, _scale_resnet))
 
 
-def _of_resnet(path: tuple[str, ...], drawn: Array) -> Array | None:
-    """Convolutions by their outputs (He et al. 2015), the head as PyTorch's `Linear`."""
+def _scale_resnet(path: tuple[str, ...], drawn: Array) -> Array | None:
+    """Scale convolutions by their outputs (He et al. 2015), and the head as PyTorch's `Linear`."""
     if path[-2:] == ("head", "kernel"):
         return drawn / math.sqrt(drawn.shape[0])
-    return _by_outputs(path, drawn)
+    return _scale_by_outputs(path, drawn)
 
 
-def _by_outputs(path: tuple[str, ...], drawn: Array) -> Array | None:
+def _scale_by_outputs(path: tuple[str, ...], drawn: Array) -> Array | None:
     if path[-1] != "kernel":
         return None
     side, _, _, outputs = drawn.shape
-    return normal(drawn) * math.sqrt(2 / (side * side * outputs))
+    return to_normal(drawn) * math.sqrt(2 / (side * side * outputs))
 
 
-STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+MOBILENET_STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 """MobileNetV2's table 2: how much wider, channels, blocks, stride."""
 
 
 def make_mobilenet(options: MobileOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """MobileNetV2 (Sandler et al. 2018), with group normalisation: narrow blocks that are wide inside, channels by themselves."""
-    image_of("mobilenet_v2", sample_shape)
+    """Build MobileNetV2 (Sandler et al. 2018), with group normalisation: narrow blocks that are wide inside, channels convolved
+    separately."""
+    image_shape_of("mobilenet_v2", sample_shape)
     small = options.stem == "small"
     wide = lambda channels: _round(channels * options.width)  # noqa: E731
     stages = tuple(
         (wider, wide(channels), max(1, math.ceil(depth * options.depth)), 1 if small and number == 1 else stride)
-        for number, (wider, channels, depth, stride) in enumerate(STAGES)
+        for number, (wider, channels, depth, stride) in enumerate(MOBILENET_STAGES)
     )
     first, last = wide(32), _round(1280 * max(1.0, options.width)) if options.width >= 0.5 else wide(1280)
-    _divides(options.groups, (first, last, *(stage[1] for stage in stages)))
+    _check_groups(options.groups, (first, last, *(stage[1] for stage in stages)))
     from cfljax.models.nets_images import MobileNet
 
     network = MobileNet(stages, first, last, 1 if small else 2, options.groups, classes, options.dropout, options.conv)
 
     def published(path: tuple[str, ...], drawn: Array) -> Array | None:
-        return 0.01 * normal(drawn) if path[-2:] == ("head", "kernel") else _by_outputs(path, drawn)
+        return 0.01 * to_normal(drawn) if path[-2:] == ("head", "kernel") else _scale_by_outputs(path, drawn)
 
-    return Net(network, start=start(options.init, published))
+    return Net(network, start=make_start(options.init, published))
 
 
 def _round(channels: float) -> int:
-    """The nearest multiple of eight, at least eight, that is not below nine tenths: as in the published program."""
+    """Round to the nearest multiple of eight, at least eight and nine tenths of the number, as in the published program."""
     near = max(8, int(channels + 4) // 8 * 8)
     return near + 8 if near < 0.9 * channels else near
 
 
 def make_vision(options: VisionOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """ViT-Tiny (Touvron et al. 2021): a transformer of twelve blocks over squares of the image; its class token is read."""
-    height, width, _ = image_of("vit_tiny", sample_shape)
+    """Build ViT-Tiny (Touvron et al. 2021): a transformer of twelve blocks over squares of the image; its class token is read."""
+    height, width, _ = image_shape_of("vit_tiny", sample_shape)
     if height % options.patch or width % options.patch:
         raise SpecError(f"model.patch = {options.patch}: must divide the sides of the images, {height} and {width}")
     check_heads(options.width, options.heads)
@@ -153,21 +154,21 @@ def make_vision(options: VisionOptions, sample_shape: tuple[int, ...], classes: 
 
     def published(path: tuple[str, ...], drawn: Array) -> Array | None:
         if path[-1] in ("kernel", "embed_kernel"):
-            return 0.02 * truncated(drawn)
+            return 0.02 * to_truncated(drawn)
         return jnp.zeros_like(drawn) if path[-1] == "bias" else None
 
     network = Vision(options.patch, options.width, options.depth, options.heads, classes, options.dropout)
-    return Net(network, start=start(options.init, published))
+    return Net(network, start=make_start(options.init, published))
 
 
 def check_heads(width: int, heads: int) -> None:
-    """Raise a SpecError if the heads do not divide the width."""
+    """Require that the heads divide the width."""
     if width % heads:
         raise SpecError(f"model.heads = {heads}: must divide model.width = {width}")
 
 
-def _divides(groups: int, channels: tuple[int, ...]) -> None:
-    """Raise a SpecError if the groups do not divide all of these numbers of channels."""
+def _check_groups(groups: int, channels: tuple[int, ...]) -> None:
+    """Require that the groups divide all of these numbers of channels."""
     wrong = next((each for each in channels if each % groups), None)
     if wrong is not None:
         raise SpecError(f"model.groups = {groups}: must divide the channels of every layer, and one has {wrong}")

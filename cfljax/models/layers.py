@@ -6,10 +6,10 @@ import functools
 
 from cfljax.lazy import custom_vjp, jax, jnp
 from cfljax.models import windows
-from cfljax.models.pixels import Around, around, by_xla
+from cfljax.models.pixels import Around, convolve_by_xla, padding_of
 
 CONVOLUTIONS = ("auto", "patches", "native", "windows")
-TILE = 1 << 17
+TILE_FLOATS = 1 << 17
 """Floats of shifted images that are held at a time for the gradient of a kernel, but at least one image's: half a megabyte, which
 stays in the cache. If the kernel has more numbers than that, as many as the kernel: each tile reads and writes all of its
 gradient."""
@@ -19,51 +19,51 @@ outputs, or MOST where a pixel has at most FEW numbers (measured: 0.2 to 0.6 of 
 
 
 def convolve(x: jax.Array, kernel: jax.Array, form: str, pooled: bool = False, stride: int = 1) -> jax.Array:
-    """Convolution around every `stride`-th pixel: f32[B, H, W, inputs], f32[k, k, inputs, outputs] -> f32[B, ⌈H / stride⌉,
-    ⌈W / stride⌉, outputs], followed by `pool_2_2` if `pooled`. "native" is XLA's own; "patches" computes the gradient of the
-    kernel by matrix products of shifted images, and "windows" all by matrix products; "auto" takes "patches" where the program is
-    compiled for a CPU, on which the gradient of XLA's own convolution is some hundred times slower inside a loop, and "windows" for
-    an NVIDIA GPU, on which XLA's own convolutions of several clients take longer (`windows`)."""
+    """Convolve around every `stride`-th pixel: f32[B, H, W, inputs], f32[k, k, inputs, outputs] -> f32[B, ⌈H / stride⌉, ⌈W /
+    stride⌉, outputs], followed by `pool_2_2` if `pooled`. "native" is XLA's own; "patches" computes the gradient of the kernel by
+    matrix products of shifted images, and "windows" everything by matrix products; "auto" is "patches" on a CPU, where the gradient
+    of XLA's own convolution is some hundred times slower inside a loop, and "windows" on an NVIDIA GPU, where XLA's own
+    convolutions of several clients take longer (`windows`)."""
     if form == "auto":
         ways = {each: functools.partial(convolve, form=each, pooled=pooled, stride=stride) for each in CONVOLUTIONS[1:]}
         return jax.lax.platform_dependent(x, kernel, cpu=ways["patches"], cuda=ways["windows"], default=ways["native"])
     if form == "native":
-        outputs = by_xla(x, kernel, (stride, stride), around(kernel))
+        outputs = convolve_by_xla(x, kernel, (stride, stride), padding_of(kernel))
     elif form == "windows":
-        outputs = windows.convolved(x, kernel, stride)
+        outputs = windows.convolve_windows(x, kernel, stride)
     else:
-        outputs = _convolved(x, kernel, stride)
+        outputs = _convolve_xla(x, kernel, stride)
     return pool_2_2(outputs) if pooled else outputs
 
 
 @custom_vjp()
 def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """A convolution of single pixels: f32[B, H, W, inputs] times f32[inputs, outputs]."""
+    """Convolve single pixels: f32[B, H, W, inputs] times f32[inputs, outputs]."""
     return x @ kernel
 
 
 def _gradients_of_product(kept: tuple[jax.Array, jax.Array], change: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, kernel = kept
-    return change @ kernel.T, _of_kernel(x, change)
+    return change @ kernel.T, _kernel_gradient(x, change)
 
 
 product.defvjp(lambda x, kernel: (x @ kernel, (x, kernel)), _gradients_of_product)
 
 
-def _of_kernel(x: jax.Array, change: jax.Array) -> jax.Array:
-    """f32[a, b]: the products of f32[..., a] and f32[..., b], summed over all else."""
+def _kernel_gradient(x: jax.Array, change: jax.Array) -> jax.Array:
+    """Sum the products of f32[..., a] and f32[..., b] over all other axes: f32[a, b]."""
     # the barrier keeps XLA from turning the product, for which it would turn the images first
     return jax.lax.optimization_barrier(x.reshape(-1, x.shape[-1]).T @ change.reshape(-1, change.shape[-1]))
 
 
 @custom_vjp(nondiff_argnums=(2,))
-def _convolved(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    """The convolution by XLA, and its gradient by other means."""
-    return _together(x, kernel, stride, around(kernel))
+def _convolve_xla(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+    """Convolve by XLA, and compute the gradient by other means."""
+    return _convolve_pixels(x, kernel, stride, padding_of(kernel))
 
 
-def _together(x: jax.Array, kernel: jax.Array, stride: int, around: Around) -> jax.Array:
-    """The convolution by XLA, of some pixels together if they have few outputs."""
+def _convolve_pixels(x: jax.Array, kernel: jax.Array, stride: int, around: Around) -> jax.Array:
+    """Convolve by XLA, several pixels at once if they have few outputs."""
     inputs, outputs = kernel.shape[2:]
     high, wide = (-(-side // stride) for side in x.shape[1:3])
     most = max(1, (MOST if inputs <= FEW else MOST // 2) // outputs)
@@ -72,7 +72,7 @@ def _together(x: jax.Array, kernel: jax.Array, stride: int, around: Around) -> j
     def one(x: jax.Array, kernel: jax.Array) -> jax.Array:
         # the kernel for the first of them, for the second one to the right of it, ...
         moved = [jnp.pad(kernel, ((0, 0), (n * stride, (pixels - 1 - n) * stride), (0, 0), (0, 0))) for n in range(pixels)]
-        return by_xla(x, jnp.concatenate(moved, -1), (stride, stride * pixels), around).reshape(-1, high, wide, outputs)
+        return convolve_by_xla(x, jnp.concatenate(moved, -1), (stride, stride * pixels), around).reshape(-1, high, wide, outputs)
 
     def many(_: int, several: list[bool], x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, bool]:
         if not several[1]:
@@ -86,36 +86,37 @@ def _together(x: jax.Array, kernel: jax.Array, stride: int, around: Around) -> j
 
 
 def _gradients(stride: int, kept: tuple[jax.Array, jax.Array], change: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The gradients of x and of the kernel, from that of the output."""
+    """Compute the gradients of x and the kernel from the output's."""
     x, kernel = kept
     small, back = jax.vjp(lambda kernel: _kernel_in_squares(kernel, stride), kernel)
-    (above, below), (left, right) = ((-(-first // stride), last // stride) for first, last in around(kernel))
+    (above, below), (left, right) = ((-(-first // stride), last // stride) for first, last in padding_of(kernel))
     rows, columns, inputs, outputs = small.shape
     _, high, wide, _ = change.shape
 
-    batch, together = _tiles(len(x), high * wide * (rows * inputs + columns * outputs), kernel.size)
+    batch, together = _count_tiles(len(x), high * wide * (rows * inputs + columns * outputs), kernel.size)
     filled = [jnp.pad(each, ((0, batch - len(each)), (0, 0), (0, 0), (0, 0))) for each in (x, change)]
 
     def tile(number: jax.Array, total: jax.Array) -> jax.Array:
         images, change = (jax.lax.dynamic_slice_in_dim(each, number * together, together) for each in filled)
-        images = jnp.pad(_in_squares(images, stride), ((0, 0), (above, below), (0, 0), (0, 0)))
+        images = jnp.pad(_to_squares(images, stride), ((0, 0), (above, below), (0, 0), (0, 0)))
         change = jnp.pad(change, ((0, 0), (0, 0), (right, left), (0, 0)))
         down = [images[:, i : i + high] for i in range(rows)]
         along = [change[:, :, j : j + wide] for j in reversed(range(columns))]
-        return total + _of_kernel(jnp.concatenate(down, -1), jnp.concatenate(along, -1))
+        return total + _kernel_gradient(jnp.concatenate(down, -1), jnp.concatenate(along, -1))
 
     nothing = jnp.zeros((rows * inputs, columns * outputs), kernel.dtype)
     of_small = jax.lax.fori_loop(0, batch // together, tile, nothing)
     of_small = of_small.reshape(rows, inputs, columns, outputs).swapaxes(1, 2)
-    of_x = _together(change, jnp.swapaxes(small[::-1, ::-1], 2, 3), 1, ((below, above), (right, left)))
+    of_x = _convolve_pixels(change, jnp.swapaxes(small[::-1, ::-1], 2, 3), 1, ((below, above), (right, left)))
     return _from_squares(of_x, stride)[:, : x.shape[1], : x.shape[2]], back(of_small)[0]
 
 
-_convolved.defvjp(lambda x, kernel, stride: (_together(x, kernel, stride, around(kernel)), (x, kernel)), _gradients)
+_convolve_xla.defvjp(lambda x, kernel, stride: (_convolve_pixels(x, kernel, stride, padding_of(kernel)), (x, kernel)), _gradients)
 
 
-def _in_squares(x: jax.Array, stride: int) -> jax.Array:
-    """Each square of stride · stride pixels as one pixel, zeros outside: a convolution at a stride is one without for these."""
+def _to_squares(x: jax.Array, stride: int) -> jax.Array:
+    """Reshape each square of stride · stride pixels to one pixel, zeros outside: a convolution with a stride is one without for
+    these."""
     if stride == 1:
         return x
     x = jnp.pad(x, ((0, 0), *((0, -side % stride) for side in x.shape[1:3]), (0, 0)))
@@ -129,20 +130,19 @@ def _from_squares(x: jax.Array, stride: int) -> jax.Array:
 
 
 def _kernel_in_squares(kernel: jax.Array, stride: int) -> jax.Array:
-    """The kernel for images in squares."""
+    """Reshape the kernel for images in squares."""
     if stride == 1:
         return kernel
-    gaps = [(-first % stride, stride - 1 - last % stride) for first, last in around(kernel)]
+    gaps = [(-first % stride, stride - 1 - last % stride) for first, last in padding_of(kernel)]
     kernel = jnp.pad(kernel, (*gaps, (0, 0), (0, 0)))
     rows, columns, _, outputs = kernel.shape
     kernel = kernel.reshape(rows // stride, stride, columns // stride, stride, -1, outputs).swapaxes(1, 2)
     return kernel.reshape(rows // stride, columns // stride, -1, outputs)
 
 
-def _tiles(batch: int, size: int, least: int) -> tuple[int, int]:
-    """(the number of images with those that fill up the last tile, the number in a tile: as many of this size as fit into TILE or
-    `least`)."""
-    fewest = -(-batch // max(1, max(TILE, least) // size))
+def _count_tiles(batch: int, size: int, least: int) -> tuple[int, int]:
+    """Return the padded number of images, and the images per tile: as many of this size as fit into TILE_FLOATS or `least`."""
+    fewest = -(-batch // max(1, max(TILE_FLOATS, least) // size))
     number = min(range(fewest, 3 * fewest), key=lambda n: -(-batch // n) * n)  # the least padding
     together = -(-batch // number)
     return number * together, together
@@ -150,13 +150,13 @@ def _tiles(batch: int, size: int, least: int) -> tuple[int, int]:
 
 @custom_vjp()
 def pool_2_2(x: jax.Array) -> jax.Array:
-    """The maximum of each 2 × 2 square, f32[B, H, W, c] -> f32[B, H // 2, W // 2, c]; an odd last row or column is left out. Its
-    gradient goes to the first of equal ones."""
-    return _largest(x)[0]
+    """Take the maximum of each 2 × 2 square, f32[B, H, W, c] -> f32[B, H // 2, W // 2, c]; an odd last row or column is left out.
+    In a tie the gradient goes to the first."""
+    return _find_largest(x)[0]
 
 
-def _largest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(the maximum of each 2 × 2 square, i32 of the same shape: at which of its four places it is)."""
+def _find_largest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the maximum of each 2 × 2 square, and its position in it, i32 of the same shape."""
     batch, height, width, channels = x.shape
     x = x[:, : height // 2 * 2, : width // 2 * 2].reshape(batch, height // 2, 2, width // 2, 2, channels)
     a, b, c, d = (x[:, :, row, :, column] for row in (0, 1) for column in (0, 1))
@@ -164,8 +164,8 @@ def _largest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return most, jnp.where(a == most, 0, jnp.where(b == most, 1, jnp.where(c == most, 2, 3)))
 
 
-def _at_largest(change: jax.Array, which: jax.Array, size: tuple[int, ...]) -> jax.Array:
-    """f32[B, H, W, c]: each number at the place `which` in its 2 × 2 square, zeros elsewhere; `size` is (H, W)."""
+def _scatter_largest(change: jax.Array, which: jax.Array, size: tuple[int, ...]) -> jax.Array:
+    """Scatter each number to position `which` in its 2 × 2 square, zeros elsewhere, f32[B, H, W, c]; `size` is (H, W)."""
     batch, rows, columns, channels = change.shape
     squares = lambda of: of[:, :, None, :, None, :]  # noqa: E731
     place = jnp.arange(4).reshape(1, 2, 1, 2, 1)
@@ -174,17 +174,18 @@ def _at_largest(change: jax.Array, which: jax.Array, size: tuple[int, ...]) -> j
 
 
 pool_2_2.defvjp(
-    lambda x: (_largest(x)[0], (_largest(x)[1], x)),
-    lambda kept, change: (_at_largest(change, kept[0], kept[1].shape[1:3]),),
+    lambda x: (_find_largest(x)[0], (_find_largest(x)[1], x)),
+    lambda kept, change: (_scatter_largest(change, kept[0], kept[1].shape[1:3]),),
 )
 
 
 def pool_3_2(x: jax.Array) -> jax.Array:
-    """The maximum of 3 × 3 squares at steps of 2, f32[B, H, W, c] -> f32[B, ⌈H / 2⌉, ⌈W / 2⌉, c], padded as TensorFlow's SAME."""
-    return _three_by_two(_three_by_two(x, 1), 2)
+    """Take the maximum of 3 × 3 squares at steps of 2, f32[B, H, W, c] -> f32[B, ⌈H / 2⌉, ⌈W / 2⌉, c], padded as TensorFlow's
+    SAME."""
+    return _pool_axis(_pool_axis(x, 1), 2)
 
 
-def _three_by_two(x: jax.Array, axis: int) -> jax.Array:
+def _pool_axis(x: jax.Array, axis: int) -> jax.Array:
     size = x.shape[axis]
     out = -(-size // 2)
     missing = max((out - 1) * 2 + 3 - size, 0)
@@ -196,14 +197,14 @@ def _three_by_two(x: jax.Array, axis: int) -> jax.Array:
 
 
 def local_response(x: jax.Array, radius: int = 4, alpha: float = 0.001 / 9, beta: float = 0.75) -> jax.Array:
-    """Local response normalisation over neighbouring channels, with the numbers of TensorFlow's CIFAR-10 tutorial."""
+    """Normalise over neighbouring channels, with the numbers of TensorFlow's CIFAR-10 tutorial."""
     channel = jnp.arange(x.shape[-1])
     near = (jnp.abs(channel[:, None] - channel) <= radius).astype(x.dtype)
     return x * (1 + alpha * ((x * x) @ near)) ** -beta
 
 
 def lstm(x: jax.Array, kernel: jax.Array, recurrent: jax.Array, bias: jax.Array, forget_bias: float) -> jax.Array:
-    """An LSTM layer with one bias per gate: f32[B, T, inputs] -> f32[B, T, h]; kernel f32[inputs, 4h], recurrent f32[h, 4h],
+    """Run an LSTM layer with one bias per gate: f32[B, T, inputs] -> f32[B, T, h]; kernel f32[inputs, 4h], recurrent f32[h, 4h],
     bias f32[4h], the gates in the order input, forget, cell, output."""
     width = recurrent.shape[0]
     driven = jnp.swapaxes(x @ kernel + bias, 0, 1)  # all steps in one product; f32[T, B, 4h]

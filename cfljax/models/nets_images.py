@@ -9,8 +9,8 @@ from cfljax.models import blocks, layers
 from cfljax.models.nets import ZEROS
 from cfljax.models.nets_tokens import Block
 
-STATISTICS = ("running_mean", "running_var")
-"""What batch normalisation keeps besides its scale and bias, as PyTorch calls it."""
+BATCH_STATISTICS = ("running_mean", "running_var")
+"""The statistics of batch normalisation, by PyTorch's names."""
 
 
 class Conv(nn.Module):
@@ -38,7 +38,7 @@ class Norm(nn.Module):
 
     groups: int
     most: float | None = None
-    """Cut off below 0 and above this number; None: not."""
+    """Clip to [0, most]; None: do not clip."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -46,13 +46,13 @@ class Norm(nn.Module):
         scale, bias = (self.param(name, ZEROS, (x.shape[-1],)) for name in ("scale", "bias"))
         if self.groups:
             return blocks.group_norm(x, scale, bias, self.groups, self.most)
-        mean, variance = (self.param(name, ZEROS, (x.shape[-1],)) for name in STATISTICS)
+        mean, variance = (self.param(name, ZEROS, (x.shape[-1],)) for name in BATCH_STATISTICS)
         y = blocks.batch_norm(x, scale, bias, mean, variance)
         return y if self.most is None else jnp.clip(y, 0.0, self.most)
 
 
-def with_statistics(network: object) -> ResNet | MobileNet | None:
-    """The network with batch normalisation in place of group normalisation; None if it is none of this file's."""
+def replace_norm(network: object) -> ResNet | MobileNet | None:
+    """Replace group by batch normalisation; None if the network is not one of this file's."""
     return network.clone(groups=0) if isinstance(network, ResNet | MobileNet) else None
 
 

@@ -20,8 +20,8 @@ class ModelOptions:
     )
 
 
-def told_of(options: object) -> ModelOptions:
-    """The options that every model has. A user's own options of the same names mean what the user's model makes of them."""
+def common_options(options: object) -> ModelOptions:
+    """Return the options that every model has. Options of the same names in a user's class are the user's own."""
     fields, ours = getattr(options, "__dataclass_fields__", {}), ModelOptions.__dataclass_fields__
     same = [name for name, field in ours.items() if name in fields and fields[name].metadata == field.metadata]
     return ModelOptions(**{name: getattr(options, name) for name in same})

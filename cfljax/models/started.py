@@ -1,5 +1,5 @@
 """A model that starts from a file: whole, with a frozen body of which only the head trains, or with LoRA's adapters beside frozen
-kernels. The flat vector has what trains and nothing else, so every method clusters on it and sends nothing else."""
+kernels. The flat vector has only the parameters that train, so methods cluster on them and send nothing else."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.keys import fold
 from cfljax.lazy import jax, jnp
-from cfljax.models.flat import FirstDense, Net, NetForward, as_model, flattening, head_of, paths_of
-from cfljax.models.options import told_of
-from cfljax.models.starts import normal
-from cfljax.models.weights import Start, start_of
+from cfljax.models.flat import FirstDense, Net, NetForward, as_model, head_of, make_flattening, paths_of
+from cfljax.models.options import common_options
+from cfljax.models.starts import to_normal
+from cfljax.models.weights import Start, read_start
 from cfljax.types import Array, Model, Tree
 
-MEANS = ("resnet20", "resnet18", "mobilenet_v2")
+POOLED_MODELS = ("resnet20", "resnet18", "mobilenet_v2")
 """Models whose head sees the mean of all pixels."""
-ATTENTION = ("query", "key", "value", "out")
+ATTENTION_LAYERS = ("query", "key", "value", "out")
 """The layers of an attention, as here and in flax's own, whose kernels have an axis for the heads."""
 
 
@@ -36,14 +36,14 @@ class Adapters(NamedTuple):
     """Whether the head trains, as a whole."""
 
 
-def started(model: Model, options: object, lora: Adapters | None) -> Model:
-    """The model with the start and the division that its options ask for; itself if they ask for none."""
-    told = told_of(options)
+def apply_start(model: Model, options: object, lora: Adapters | None) -> Model:
+    """Apply the weights file and the division that the options ask for; the model itself if they ask for none."""
+    told = common_options(options)
     if told.weights is None:
         return model
-    start = start_of(model, told.weights, float(getattr(options, "forget_bias", 0.0)), model.name not in MEANS)
+    start = read_start(model, told.weights, float(getattr(options, "forget_bias", 0.0)), model.name not in POOLED_MODELS)
     if start.misfit:
-        warnings.warn(f'model.weights = "{told.weights}": the head begins anew: {start.misfit}', SpecWarning, stacklevel=2)
+        warnings.warn(f'model.weights = "{told.weights}": the head is initialised anew: {start.misfit}', SpecWarning, stacklevel=2)
     if start.batches and (lora is not None or told.frozen is not None):
         raise SpecError(
             f'model.weights = "{told.weights}": has batch normalisation, for whose means and variances model "{model.name}" has no '
@@ -52,13 +52,14 @@ def started(model: Model, options: object, lora: Adapters | None) -> Model:
     for words in start.spare:
         warnings.warn(f'model.weights = "{told.weights}": {words}', SpecWarning, stacklevel=2)
     if lora is not None:
-        return _with_lora(model, start, lora, told.jitter)
-    begin = _jittered(model, start, told.jitter)
-    return model._replace(init=jax.jit(begin)) if told.frozen is None else _head_alone(model, start, begin)
+        return _add_lora(model, start, lora, told.jitter)
+    begin = _make_draw(model, start, told.jitter)
+    return model._replace(init=jax.jit(begin)) if told.frozen is None else _train_head(model, start, begin)
 
 
-def _jittered(model: Model, start: Start, jitter: float) -> Callable[[Array], Array]:
-    """key -> f32[d]: the start with noise of `jitter` times the spread of each parameter; what the file does not know is drawn."""
+def _make_draw(model: Model, start: Start, jitter: float) -> Callable[[Array], Array]:
+    """Return key -> f32[d]: the start with noise of `jitter` times the spread of each parameter; parameters that the file lacks are
+    drawn."""
     sizes = [math.prod(leaf.shape) for _, leaf in paths_of(model)]
     edges = np.cumsum(sizes)[:-1]
     spread = np.repeat([float(np.std(part)) for part in np.split(start.flat, edges)], sizes).astype(np.float32)
@@ -74,7 +75,7 @@ def _jittered(model: Model, start: Start, jitter: float) -> Callable[[Array], Ar
 
 
 class Division(NamedTuple):
-    """What of a network trains."""
+    """The parameters of a network that train."""
 
     shapes: Tree
     """The tree of the parameters that train."""
@@ -84,9 +85,9 @@ class Division(NamedTuple):
     """key -> params."""
 
 
-def _divided(model: Model, parts: Division) -> Model:
-    """The model whose vector has what trains."""
-    size, ravel, unravel = flattening(model.name, parts.shapes)
+def _divide(model: Model, parts: Division) -> Model:
+    """Restrict the model's vector to the parameters that train."""
+    size, ravel, unravel = make_flattening(model.name, parts.shapes)
     whole, penalty = parts.whole, model.penalty
 
     def forward(params: Tree, x: Array, key: Array | None = None) -> Array:
@@ -103,27 +104,27 @@ def _divided(model: Model, parts: Division) -> Model:
     )
 
 
-def _head_alone(model: Model, start: Start, begin: Callable[[Array], Array]) -> Model:
-    """The model of which the head alone trains."""
+def _train_head(model: Model, start: Start, begin: Callable[[Array], Array]) -> Model:
+    """Restrict the model to its head."""
     path = head_of(model).split("/")
-    _need(model, start, f"{head_of(model)}/", "frozen: the body")
+    _check_known(model, start, f"{head_of(model)}/", "frozen: the body")
     body = model.unravel(jnp.asarray(start.flat))
-    shapes = _nested({name: leaf for name, leaf in paths_of(model) if name.startswith("/".join(path) + "/")})
+    shapes = _nest({name: leaf for name, leaf in paths_of(model) if name.startswith("/".join(path) + "/")})
 
     def draw(key: Array) -> Tree:
-        return _with(shapes, path, _at(model.unravel(begin(key)), path))
+        return _set_at(shapes, path, _get_at(model.unravel(begin(key)), path))
 
-    return _divided(model, Division(shapes, lambda params: _with(body, path, _at(params, path)), draw))
+    return _divide(model, Division(shapes, lambda params: _set_at(body, path, _get_at(params, path)), draw))
 
 
-def on_features(model: Model, divided: Model, classes: int, width: int) -> Model:
-    """The head of `_head_alone`'s model as a model of the body's features f32[width]: the same vector, without the body."""
+def to_head_model(model: Model, divided: Model, classes: int, width: int) -> Model:
+    """Make a model of the body's features f32[width] with the head of `_train_head`'s model: the same vector, without the body."""
     path = head_of(model).split("/")
     leaf = dict(paths_of(divided))
     bias = "/".join([*path, "bias"]) in leaf
 
     def apply(params: Tree, x: Array) -> Array:
-        head = _at(params, path)
+        head = _get_at(params, path)
         return x @ head["kernel"] + (head["bias"] if bias else 0.0)
 
     shapes = jax.eval_shape(divided.unravel, jax.ShapeDtypeStruct((divided.size,), jnp.float32))
@@ -134,9 +135,9 @@ def on_features(model: Model, divided: Model, classes: int, width: int) -> Model
     return as_model(model.name, net, (width,), classes)._replace(init=divided.init)
 
 
-def features_of(model: Model) -> tuple[Callable[[Tree, Array], tuple[Array, Array]], int]:
-    """((params of the network, x f32[B, ...]) -> (f32[B, width] what the head gets, f32[B, outputs] the logits), width). Nothing is
-    drawn: no dropout, and crops from the centre. SpecError for networks whose head cannot be found."""
+def split_features(model: Model) -> tuple[Callable[[Tree, Array], tuple[Array, Array]], int]:
+    """Return ((params of the network, x f32[B, ...]) -> (f32[B, width] the head's inputs, f32[B, outputs] the logits), width).
+    Nothing is random: no dropout, and crops from the centre. Raises a SpecError for networks whose head cannot be found."""
     forward, path = model.forward, head_of(model).split("/")
     width = dict(paths_of(model))["/".join([*path, "kernel"])].shape[0]
     if isinstance(forward, NetForward) and (body := forward.net.body) is not None:
@@ -163,16 +164,16 @@ def features_of(model: Model) -> tuple[Callable[[Tree, Array], tuple[Array, Arra
     return both, width
 
 
-def _with_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Model:
-    """The model whose kernels have adapters that train."""
+def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Model:
+    """Add adapters that train to the model's kernels."""
     leaves = dict(paths_of(model))
-    head = _head(model)
-    kernels = {name: sides for name in leaves if (sides := _sides(name, leaves, lora, head)) is not None}
+    head = _find_head(model)
+    kernels = {name: sides for name in leaves if (sides := _adapter_shape(name, leaves, lora, head)) is not None}
     if not kernels:
         raise SpecError(f'train.lora.where = "{lora.where}": model "{model.name}" has no such layer')
     if lora.head and head is None:
         raise SpecError(f'train.lora.head = true: model "{model.name}" has no dense layer that could be its head')
-    _need(model, start, f"{head}/" if lora.head else None, "train.lora: what does not train")
+    _check_known(model, start, f"{head}/" if lora.head else None, "train.lora: what does not train")
     base, scale = model.unravel(jnp.asarray(start.flat)), lora.alpha / lora.rank
     whole_head = {name: leaf for name, leaf in leaves.items() if lora.head and name.startswith(f"{head}/")}
     shapes: dict[str, jax.ShapeDtypeStruct] = dict(whole_head)
@@ -180,41 +181,41 @@ def _with_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mod
         owner = name.rpartition("/")[0]
         shapes[f"{owner}/down"] = jax.ShapeDtypeStruct((inputs, lora.rank), jnp.float32)
         shapes[f"{owner}/up"] = jax.ShapeDtypeStruct((lora.rank, outputs), jnp.float32)
-    spreads = {name: float(np.std(_at(base, name.split("/")))) for name in kernels}
+    spreads = {name: float(np.std(_get_at(base, name.split("/")))) for name in kernels}
 
     def whole(params: Tree) -> Tree:
         tree = base
         for name in kernels:
-            layer, old = _at(params, name.split("/")[:-1]), _at(base, name.split("/"))
-            tree = _with(tree, name.split("/"), old + scale * (layer["down"] @ layer["up"]).reshape(old.shape))
+            layer, old = _get_at(params, name.split("/")[:-1]), _get_at(base, name.split("/"))
+            tree = _set_at(tree, name.split("/"), old + scale * (layer["down"] @ layer["up"]).reshape(old.shape))
         for name in whole_head:
-            tree = _with(tree, name.split("/"), _at(params, name.split("/")))
+            tree = _set_at(tree, name.split("/"), _get_at(params, name.split("/")))
         return tree
 
     def draw(key: Array) -> Tree:
-        begun = model.unravel(_jittered(model, start, jitter)(key)) if whole_head else {}
-        drawn = {name: _at(begun, name.split("/")) for name in whole_head}
+        begun = model.unravel(_make_draw(model, start, jitter)(key)) if whole_head else {}
+        drawn = {name: _get_at(begun, name.split("/")) for name in whole_head}
         for number, (name, (inputs, outputs)) in enumerate(kernels.items()):
             owner = name.rpartition("/")[0]
             with jax.threefry_partitionable(True):
                 one = jax.random.uniform(fold(key, "lora", number), (inputs + outputs, lora.rank), jnp.float32, -1, 1)
-            drawn[f"{owner}/down"] = normal(one[:inputs]) / math.sqrt(inputs)
+            drawn[f"{owner}/down"] = to_normal(one[:inputs]) / math.sqrt(inputs)
             # noise on the kernel of `jitter` times its spread: scale · down @ up has variance scale² · rank / inputs · that of up
             size = jitter * spreads[name] / (scale * math.sqrt(lora.rank / inputs))
-            drawn[f"{owner}/up"] = size * normal(one[inputs:].T)
-        return _nested(drawn)
+            drawn[f"{owner}/up"] = size * to_normal(one[inputs:].T)
+        return _nest(drawn)
 
-    return _divided(model, Division(_nested(shapes), whole, draw))
+    return _divide(model, Division(_nest(shapes), whole, draw))
 
 
-def _sides(name: str, leaves: dict[str, jax.ShapeDtypeStruct], lora: Adapters, head: str | None) -> tuple[int, int] | None:
-    """(inputs, outputs) of a parameter that is a kernel and gets an adapter; None: it gets none."""
+def _adapter_shape(name: str, leaves: dict[str, jax.ShapeDtypeStruct], lora: Adapters, head: str | None) -> tuple[int, int] | None:
+    """Return (inputs, outputs) of a parameter that is a kernel and gets an adapter; None: it gets none."""
     owner, _, last = name.rpartition("/")
     if last != "kernel" or f"{owner}/recurrent" in leaves or owner == head:
         return None
     above, _, own = owner.rpartition("/")
-    all_four = all(f"{above}/{each}/kernel" in leaves for each in ATTENTION)
-    attention = own in ATTENTION and (all_four or "attention" in above.lower())
+    all_four = all(f"{above}/{each}/kernel" in leaves for each in ATTENTION_LAYERS)
+    attention = own in ATTENTION_LAYERS and (all_four or "attention" in above.lower())
     shape = leaves[name].shape
     if len(shape) not in ((2, 3) if attention else (2,)) or lora.where not in ("all", "attention" if attention else "dense"):
         return None
@@ -222,15 +223,15 @@ def _sides(name: str, leaves: dict[str, jax.ShapeDtypeStruct], lora: Adapters, h
     return inputs, math.prod(shape) // inputs
 
 
-def _head(model: Model) -> str | None:
+def _find_head(model: Model) -> str | None:
     try:
         return head_of(model)
     except SpecError:
         return None
 
 
-def _need(model: Model, start: Start, but: str | None, what: str) -> None:
-    """Raise a SpecError if the file does not know all parameters (but those that begin with `but`)."""
+def _check_known(model: Model, start: Start, but: str | None, what: str) -> None:
+    """Require that the file has all parameters (except those that begin with `but`)."""
     leaves = paths_of(model)
     trains = np.repeat(
         [but is not None and name.startswith(but) for name, _ in leaves], [math.prod(leaf.shape) for _, leaf in leaves]
@@ -239,21 +240,21 @@ def _need(model: Model, start: Start, but: str | None, what: str) -> None:
         raise SpecError(f"{what} must be in model.weights as it is: {start.misfit}; give train.lora.head = true")
 
 
-def _at(tree: Tree, path: list[str]) -> Tree:
+def _get_at(tree: Tree, path: list[str]) -> Tree:
     for step in path:
         tree = tree[step]
     return tree
 
 
-def _with(tree: Tree, path: list[str], value: Tree) -> Tree:
-    """The tree of tables with this value at the path."""
+def _set_at(tree: Tree, path: list[str], value: Tree) -> Tree:
+    """Set the value at the path in a tree of tables."""
     first, *rest = path
-    return {**tree, first: _with(tree.get(first, {}), rest, value) if rest else value}
+    return {**tree, first: _set_at(tree.get(first, {}), rest, value) if rest else value}
 
 
-def _nested(flat: dict[str, Tree]) -> Tree:
-    """A tree of tables from paths."""
+def _nest(flat: dict[str, Tree]) -> Tree:
+    """Build a tree of tables from paths."""
     tree: Tree = {}
     for name, value in flat.items():
-        tree = _with(tree, name.split("/"), value)
+        tree = _set_at(tree, name.split("/"), value)
     return tree

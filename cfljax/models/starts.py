@@ -12,8 +12,8 @@ from cfljax import keys
 from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Tree
 
-STARTS = ("lecun", "he", "glorot", "torch")
-HELP = "initial weights: lecun and he (truncated normal), glorot (uniform, as Keras), torch (uniform, biases too)"
+INIT_NAMES = ("lecun", "he", "glorot", "torch")
+START_HELP = "initial weights: lecun and he (truncated normal), glorot (uniform, as Keras), torch (uniform, biases too)"
 
 _IFCA = {  # layer: spread of the kernel, and the bias
     "conv_0": (0.05, 0.0),
@@ -28,9 +28,9 @@ Published = Callable[[tuple[str, ...], Array], Array | None]
 """(path, numbers that are uniform in [−1, 1)) -> a parameter as a model's paper or program draws it; None: as every model."""
 
 
-def start(word: str, published: Published | None = None) -> Callable[[Array, Tree], Tree]:
-    """(key, tree of shapes {layer: {"kernel", "bias"[, "recurrent"]}}) -> parameters. Layers of normalisation ("scale", "bias") and
-    embeddings ("embed_…") may be among them. `published`: what the word "published" means."""
+def make_start(word: str, published: Published | None = None) -> Callable[[Array, Tree], Tree]:
+    """Return (key, tree of shapes {layer: {"kernel", "bias"[, "recurrent"]}}) -> parameters. Normalisation layers ("scale", "bias")
+    and embeddings ("embed_…") may be among them. `published`: the meaning of the word "published"."""
 
     def draw(key: Array, shapes: Tree) -> Tree:
         paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
@@ -39,16 +39,16 @@ def start(word: str, published: Published | None = None) -> Callable[[Array, Tre
         for (path, leaf), part in zip(paths, jax.lax.split(drawn, sizes), strict=True):
             *above, name = (step.key for step in path)
             layer = functools.reduce(operator.getitem, above, shapes)
-            leaves.append(_drawn(word, published, (*above, name), layer, part.reshape(leaf.shape)))
+            leaves.append(_init_parameter(word, published, (*above, name), layer, part.reshape(leaf.shape)))
         return jax.tree.unflatten(tree, leaves)
 
     return draw
 
 
-def _drawn(
+def _init_parameter(
     word: str, published: Published | None, path: tuple[str, ...], layer: dict[str, jax.ShapeDtypeStruct], drawn: Array
 ) -> Array:
-    """One parameter from numbers that are uniform in [−1, 1)."""
+    """Initialise one parameter from numbers that are uniform in [−1, 1)."""
     found = published(path, drawn) if published is not None and word == "published" else None
     if found is not None:
         return found
@@ -56,16 +56,16 @@ def _drawn(
     if name == "scale":
         return jnp.ones_like(drawn)
     if name == "embed_kernel":  # a dense layer on the squares of an image
-        return _parameter(word, "", "kernel", {"kernel": layer["embed_kernel"]}, drawn)
+        return _init_kernel(word, "", "kernel", {"kernel": layer["embed_kernel"]}, drawn)
     if name.startswith(("embed_", "class_")):
-        return jnp.zeros_like(drawn) if name == "embed_bias" else 0.02 * truncated(drawn)
+        return jnp.zeros_like(drawn) if name == "embed_bias" else 0.02 * to_truncated(drawn)
     if "kernel" not in layer:  # normalisation
         return jnp.zeros_like(drawn)
-    return _parameter(word, above[-1], name, layer, drawn)
+    return _init_kernel(word, above[-1], name, layer, drawn)
 
 
-def _parameter(word: str, place: str, name: str, layer: dict[str, jax.ShapeDtypeStruct], drawn: Array) -> Array:
-    """One parameter of a layer that has a kernel."""
+def _init_kernel(word: str, place: str, name: str, layer: dict[str, jax.ShapeDtypeStruct], drawn: Array) -> Array:
+    """Initialise one parameter of a layer that has a kernel."""
     recurrent = layer.get("recurrent")
     *window, inputs, outputs = layer["kernel"].shape
     inputs, outputs = math.prod(window) * inputs, math.prod(window) * outputs
@@ -73,7 +73,7 @@ def _parameter(word: str, place: str, name: str, layer: dict[str, jax.ShapeDtype
         outputs //= 4  # each of the four gates counts as a layer
     if word == "ifca":
         spread, level = _IFCA[place]
-        return jnp.full_like(drawn, level) if name == "bias" else spread * truncated(drawn)
+        return jnp.full_like(drawn, level) if name == "bias" else spread * to_truncated(drawn)
     if word == "torch":
         return drawn / math.sqrt(inputs if recurrent is None else outputs)
     if name == "bias" or word == "zeros":
@@ -82,21 +82,21 @@ def _parameter(word: str, place: str, name: str, layer: dict[str, jax.ShapeDtype
         return _orthogonal(drawn)
     if word == "glorot":
         return drawn * math.sqrt(6 / (inputs + outputs))
-    return truncated(drawn) / 0.8796256610342398 * math.sqrt((2 if word == "he" else 1) / inputs)  # to variance 1 first
+    return to_truncated(drawn) / 0.8796256610342398 * math.sqrt((2 if word == "he" else 1) / inputs)  # to variance 1 first
 
 
-def normal(drawn: Array) -> Array:
-    """Normal numbers from those that are uniform in [−1, 1)."""
+def to_normal(drawn: Array) -> Array:
+    """Convert numbers that are uniform in [−1, 1) to normal ones."""
     return math.sqrt(2) * jax.lax.erf_inv(jnp.maximum(drawn, -0.999999))
 
 
-def truncated(drawn: Array) -> Array:
-    """Normal, within ±2 standard deviations."""
+def to_truncated(drawn: Array) -> Array:
+    """Convert to normal numbers within ±2 standard deviations."""
     return math.sqrt(2) * jax.lax.erf_inv(drawn * math.erf(math.sqrt(2)))
 
 
 def _orthogonal(drawn: Array) -> Array:
-    """f32[h, 4h]: an orthogonal matrix for each gate."""
+    """Compute an orthogonal matrix for each gate: f32[h, 4h]."""
     width = drawn.shape[0]
     normal = jax.lax.erf_inv(jnp.maximum(drawn, -0.999999)).reshape(width, 4, width)
     q, r = jnp.linalg.qr(jnp.moveaxis(normal, 1, 0))

@@ -11,54 +11,54 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.lazy import jax, load
 from cfljax.models.flat import Net, head_of, paths_of
-from cfljax.models.foreign import blocks_of, renamed
+from cfljax.models.foreign import blocks_of, rename_arrays
 from cfljax.types import Model
 
 if TYPE_CHECKING:
     from cfljax.models.apply import Network
 
-COUNTED = ("running_mean", "running_var", "num_batches_tracked")
-"""What batch normalisation keeps besides its scale and bias."""
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+"""The statistics of batch normalisation."""
 
 
 class Start(NamedTuple):
-    """What a file says of a model's parameters."""
+    """A model's parameters from a file."""
 
     flat: np.ndarray
-    """f32[d]; zeros where it says nothing."""
+    """f32[d]; 0 for parameters that the file lacks."""
     known: np.ndarray
-    """bool[d]: where it says something."""
+    """bool[d]: the parameters that the file has."""
     misfit: str
     """The head of another shape than the model's, in words; "" if it fits."""
     spare: tuple[str, ...] = ()
-    """What of the file has no place in the model, in words."""
+    """The parts of the file that the model does not use, in words."""
     batches: int = 0
-    """How many of its layers of batch normalisation have means and variances for which the model has no place."""
+    """Layers of batch normalisation whose means and variances the model does not use."""
 
 
-def counts_batches(path: str) -> bool:
-    """Whether a safetensors file has means and variances of batch normalisation; False if it is none."""
+def has_batch_statistics(path: str) -> bool:
+    """Return whether a safetensors file has means and variances of batch normalisation; False if it is not such a file."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(Path(path).expanduser(), framework="np") as arrays:
-            return any(name.endswith(COUNTED[0]) for name in arrays.keys())  # noqa: SIM118 (it is no dict)
+            return any(name.endswith(STATISTICS[0]) for name in arrays.keys())  # noqa: SIM118 (it is no dict)
     except (OSError, SafetensorError):
         return False
 
 
-def with_its_statistics(made: Network | Net) -> Network | Net:
-    """The network with means and variances of batch normalisation in place of group normalisation, if it is one that can have them.
-    They do not train, so its body must be frozen."""
-    from cfljax.models.nets_images import with_statistics
+def replace_net_norm(made: Network | Net) -> Network | Net:
+    """Give the network batch normalisation with fixed means and variances instead of group normalisation, if it supports that. They
+    do not train, so its body must be frozen."""
+    from cfljax.models.nets_images import replace_norm
 
     net = made if isinstance(made, Net) else Net(made)
-    network = with_statistics(net.network)
+    network = replace_norm(net.network)
     return made if network is None else net._replace(network=network)
 
 
-def read(path: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a safetensors file by name, numbers as f32. Raise a SpecError if it is none."""
+def read_arrays(path: str) -> dict[str, np.ndarray]:
+    """Read the arrays of a safetensors file by name, numbers as f32. Raise a SpecError if it is not one."""
     from safetensors import safe_open
 
     load()  # with JAX comes ml_dtypes, by which numpy knows bfloat16
@@ -68,30 +68,30 @@ def read(path: str) -> dict[str, np.ndarray]:
         raise SpecError(f"{where}: there is no such file")
     try:
         with safe_open(file, framework="np") as arrays:
-            return {name: _numbers(arrays.get_tensor(name)) for name in arrays.keys()}  # noqa: SIM118 (it is no dict)
+            return {name: _to_float(arrays.get_tensor(name)) for name in arrays.keys()}  # noqa: SIM118 (it is no dict)
     except Exception as error:  # safetensors and numpy raise several kinds
         reason = " ".join(str(error).split())[:100]
-        raise SpecError(f"{where}: is no whole safetensors file ({reason})") from error
+        raise SpecError(f"{where}: is not a complete safetensors file ({reason})") from error
 
 
-def _numbers(array: np.ndarray) -> np.ndarray:
-    """Return the array as f32. Whole numbers, such as a counter of batch normalisation, count as none."""
+def _to_float(array: np.ndarray) -> np.ndarray:
+    """Convert the array to f32. Integers, such as a counter of batch normalisation, are dropped."""
     if array.dtype.kind in "biu":
         return np.zeros(array.shape if array.size < 2 else (0,), np.float32)
     return array.astype(np.float32)
 
 
-def start_of(model: Model, path: str, forget_bias: float = 0.0, flattened: bool = True) -> Start:
-    """What the file says of the model's parameters, by the names that `export` writes in either layout or those of a known family
-    (`foreign`). A head of another shape begins anew; all else must fit. Raises SpecError."""
-    arrays, leaves, where = read(path), paths_of(model), f'model.weights = "{path}"'
+def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: bool = True) -> Start:
+    """Read the model's parameters from the file, by the names that `export` writes in either layout or those of a known family
+    (`foreign`). A head of another shape is initialised anew; everything else must fit. Raises a SpecError."""
+    arrays, leaves, where = read_arrays(path), paths_of(model), f'model.weights = "{path}"'
     names = [name for name, _ in leaves]
     taken = {name.replace("/", ".") for name in names}
     if any(name.rpartition("/")[2] == "kernel" and name.replace("/", ".") in arrays for name in names):
         named = arrays
     else:
-        arrays = dict(renamed(arrays, blocks_of(names), where))
-        named, taken = _of_torch(arrays, leaves, forget_bias, flattened)
+        arrays = dict(rename_arrays(arrays, blocks_of(names), where))
+        named, taken = _from_torch(arrays, leaves, forget_bias, flattened)
     head = head_of(model) if _has_head(model) else None
     flat, known, at, misfit, missing = np.zeros(model.size, np.float32), np.zeros(model.size, bool), 0, "", []
     for name, leaf in leaves:
@@ -99,24 +99,29 @@ def start_of(model: Model, path: str, forget_bias: float = 0.0, flattened: bool 
         if found is not None and found.shape == leaf.shape:
             flat[at : at + size], known[at : at + size] = found.ravel(), True
         elif head is not None and name.startswith(f"{head}/"):
-            misfit = misfit or f"{name} is {'missing' if found is None else _shape(found.shape)}, here {_shape(leaf.shape)}"
+            misfit = (
+                misfit
+                or f"{name} is {'missing' if found is None else _format_shape(found.shape)}, here {_format_shape(leaf.shape)}"
+            )
         else:
-            missing.append(f"{name} {'is missing' if found is None else _shape(found.shape)}, here {_shape(leaf.shape)}")
+            missing.append(
+                f"{name} {'is missing' if found is None else _format_shape(found.shape)}, here {_format_shape(leaf.shape)}"
+            )
         at += size
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         raise SpecError(f'{where}: does not fit model "{model.name}": {missing[0]}{more}')
     if misfit:  # of a head one half alone would be of no use
-        known[_places(model, f"{head}/")] = False
+        known[_mark_prefix(model, f"{head}/")] = False
     if not np.isfinite(flat).all():
         raise SpecError(f"{where}: holds numbers that are not finite")
-    batches = sum(name.endswith(COUNTED[0]) and name not in taken for name in arrays)
-    return Start(flat, known, misfit, _spare(arrays, taken, batches), batches)
+    batches = sum(name.endswith(STATISTICS[0]) and name not in taken for name in arrays)
+    return Start(flat, known, misfit, _describe_spare(arrays, taken, batches), batches)
 
 
-def _spare(arrays: dict[str, np.ndarray], taken: set[str], counted: int) -> tuple[str, ...]:
-    """What of the arrays has no place among those that were taken, in words; `counted` are layers of batch normalisation."""
-    rest = [name for name in arrays if name not in taken and not name.endswith(COUNTED)]
+def _describe_spare(arrays: dict[str, np.ndarray], taken: set[str], counted: int) -> tuple[str, ...]:
+    """Describe the arrays that the model has no use for; `counted` are layers of batch normalisation."""
+    rest = [name for name in arrays if name not in taken and not name.endswith(STATISTICS)]
     words = []
     if counted:
         words.append(
@@ -137,15 +142,15 @@ def _has_head(model: Model) -> bool:
         return False
 
 
-def _places(model: Model, prefix: str) -> np.ndarray:
+def _mark_prefix(model: Model, prefix: str) -> np.ndarray:
     leaves = paths_of(model)
     return np.repeat([name.startswith(prefix) for name, _ in leaves], [math.prod(leaf.shape) for _, leaf in leaves])
 
 
-def _of_torch(
+def _from_torch(
     arrays: dict[str, np.ndarray], leaves: list[tuple[str, jax.ShapeDtypeStruct]], forget_bias: float, flattened: bool
 ) -> tuple[dict[str, np.ndarray], set[str]]:
-    """(the arrays of PyTorch's modules by our names, the names of those that were looked for): the way back of
+    """Convert arrays of PyTorch's modules to our names, and list the names that were looked for: the inverse of
     `export.state_dict`."""
     kinds = {name: leaf.shape for name, leaf in leaves}
     found: dict[str, np.ndarray] = {}
@@ -161,7 +166,7 @@ def _of_torch(
         owner, _, last = name.replace("/", ".").rpartition(".")
         of = lambda word, owner=owner: get(f"{owner}.{word}" if owner else word)  # noqa: E731
         recurrent = f"{owner.replace('.', '/')}/recurrent" in kinds
-        value = _converted(last, len(shape), of, recurrent, forget_bias)
+        value = _convert_parameter(last, len(shape), of, recurrent, forget_bias)
         if value is not None and flattened and channels and name == dense[0] and value.shape[0] % channels[-1] == 0:
             value = value.reshape(channels[-1], -1, value.shape[1]).swapaxes(0, 1).reshape(value.shape)
         if value is not None:
@@ -169,8 +174,8 @@ def _of_torch(
     return found, taken
 
 
-def _converted(last: str, axes: int, of: object, recurrent: bool, forget_bias: float) -> np.ndarray | None:
-    """A parameter called `last` from the arrays `of(word)` of its layer."""
+def _convert_parameter(last: str, axes: int, of: object, recurrent: bool, forget_bias: float) -> np.ndarray | None:
+    """Convert a parameter called `last` from the arrays `of(word)` of its layer."""
     get = of if callable(of) else None
     assert get is not None
     if recurrent:
@@ -190,5 +195,5 @@ def _converted(last: str, axes: int, of: object, recurrent: bool, forget_bias: f
     return value.transpose(2, 3, 1, 0) if axes == 4 else value.T if axes == 2 else value
 
 
-def _shape(shape: tuple[int, ...]) -> str:
+def _format_shape(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape)) or "one number"

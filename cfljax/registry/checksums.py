@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfljax.errors import DataError
-from cfljax.files import cache_folder, written_whole
+from cfljax.files import cache_folder, write_whole
 
 if TYPE_CHECKING:
     from cfljax.types import Parts, Source
@@ -51,7 +51,7 @@ def sum_of_file(file: Path) -> str:
     if before[1] >= LARGE and time.time() - max(before[2:]) / 1e9 > SETTLED:
         with contextlib.suppress(OSError):  # a full or read-only disk costs time at the next start, nothing else
             place.parent.mkdir(parents=True, exist_ok=True)
-            with written_whole(place) as part:
+            with write_whole(place) as part:
                 part.write_text(found, "utf-8")
     return found
 

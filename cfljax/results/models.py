@@ -124,14 +124,14 @@ class KeptModels:
 
     def _named(self, params: Tree, layout: str) -> dict[str, np.ndarray]:
         """The arrays of a model by their names. `layout`: "jax" as in `params`, "torch" as in `state_dict`."""
-        from cfljax.models.started import MEANS
+        from cfljax.models.started import POOLED_MODELS
 
         if layout not in ("jax", "torch"):
             raise SpecError(f'layout = "{layout}": must be "jax" or "torch"')
         if layout == "jax":
             return export.named(params)
         options = self.record["config"]["model"]
-        return export.state_dict(params, float(options.get("forget_bias", 0.0)), options["name"] not in MEANS)
+        return export.state_dict(params, float(options.get("forget_bias", 0.0)), options["name"] not in POOLED_MODELS)
 
     def export(self, path: str | os.PathLike[str], cluster: int = 0, layout: str = "jax") -> Path:
         """Write the model of a cluster to a `.safetensors` file. `layout`: "jax" as in `params`, "torch" as in `state_dict`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cfljax import keys
-from cfljax.kernels.choose import bounded, least_loss, private_choice
+from cfljax.kernels.choose import clip_losses, least_loss, private_choice
 from cfljax.kernels.mix import usable
 from cfljax.lazy import jax, jnp
 from cfljax.local.rounds import Mixing, sizes
@@ -64,7 +64,7 @@ class Ask:
 
     def bound(self, losses: Array) -> Array:
         """Return the losses, within the bounds that a private choice needs, if it is private."""
-        return bounded(losses, self.hyper["privacy.choice.clip"]) if self.private else losses
+        return clip_losses(losses, self.hyper["privacy.choice.clip"]) if self.private else losses
 
     def of(self, who: Array, active: Array | None = None) -> Ask:
         """Return the same of those participants alone where `who` bool[S], and of the models `active` bool[K] (None: as here). What

@@ -7,7 +7,7 @@ import dataclasses
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.federation.gather import client_rows
-from cfljax.kernels.choose import bounded, least_loss, private_choice, reseed_empty
+from cfljax.kernels.choose import clip_losses, least_loss, private_choice, reseed_empty
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
@@ -53,7 +53,7 @@ def chosen(key: Array, losses: Array, federation: Federation, cohort: Cohort, hy
         return least_loss(among(allowed, losses))
     clip = hyper["privacy.choice.clip"]
     uid = jnp.asarray(federation.uid)[cohort.ids]
-    return private_choice(key, among(allowed, bounded(losses, clip)), uid, hyper["privacy.choice.epsilon"], clip)
+    return private_choice(key, among(allowed, clip_losses(losses, clip)), uid, hyper["privacy.choice.epsilon"], clip)
 
 
 def is_private(hyper: Hyper) -> bool:

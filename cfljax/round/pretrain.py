@@ -12,7 +12,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.devices.placement import from_host
 from cfljax.errors import SpecError
-from cfljax.kernels.mix import PLAIN, Rule, with_noise
+from cfljax.kernels.mix import PLAIN, Rule, add_noise
 from cfljax.kernels.robust import robust_sum
 from cfljax.lazy import jax, jnp
 from cfljax.local.schedule import Work
@@ -132,4 +132,4 @@ def means(parts: Parts, labels: np.ndarray, clusters: int, rule: Rule = PLAIN) -
     assert sums is not None
     each = (sums / np.maximum(count, 1)[:, None]).astype(np.float32)
     shares = np.where(count > 0, 1 / np.maximum(count, 1), 0.0).astype(np.float32)[:, None]
-    return np.asarray(with_noise(rule, jnp.asarray(shares), jnp.asarray(each)))
+    return np.asarray(add_noise(rule, jnp.asarray(shares), jnp.asarray(each)))

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.kernels.sketch import SIZE, sketch
+from cfljax.kernels.sketch import SKETCH_SIZE, sketch
 from cfljax.lazy import jit
 from cfljax.local.rounds import Mixing, Trained, train_and_mix
 from cfljax.local.solver import Solver
@@ -24,7 +24,7 @@ def similarity(again: bool = True, default: str = "exact") -> str:
 
 def compared_size(d: int, similarity: str) -> int:
     """Return the size of the vector that is compared for each client: d, or that of a sketch."""
-    return d if similarity == "exact" else min(d, SIZE)
+    return d if similarity == "exact" else min(d, SKETCH_SIZE)
 
 
 def brief(vectors: Array, similarity: str) -> Array:
@@ -48,6 +48,6 @@ def train_and_compare(
     `how` is "exact", else their sketches f32[S, 4096]; then only the updates of one block are held at a time."""
     if how == "exact":
         solver = dataclasses.replace(solver, plan=solver.plan._replace(stream=0))
-    trained = train_and_mix(solver, key, federation, jobs, hyper, mixing, SIZE if how == "sketch" else None)
+    trained = train_and_mix(solver, key, federation, jobs, hyper, mixing, SKETCH_SIZE if how == "sketch" else None)
     moves = trained.kept.moves
     return trained, moves if trained.dealt is None else trained.dealt.collect(moves)

@@ -17,5 +17,5 @@ Hyper = dict[str, Array]
 
 
 def on_host(array: np.ndarray) -> Array:
-    """HOST. Returns the numpy array unchanged, under the type jax.Array: JAX functions accept both."""
+    """HOST. Return the numpy array unchanged, under the type jax.Array: JAX functions accept both."""
     return cast(Array, array)

@@ -76,13 +76,13 @@ class Split:
     """The Gram matrices that `local.products` has computed before the first round; None: they are computed during training."""
 
     def take(self, clients: Array) -> Split:
-        """The split of these clients alone, i32[n] positions on the client axis, in this order. The array of rows stays whole."""
+        """Select these clients, i32[n] positions on the client axis, in this order. The array of rows stays whole."""
         grams = None if self.grams is None else self.grams._replace(start=self.grams.start[clients])
         return dataclasses.replace(self, start=self.start[clients], count=self.count[clients], grams=grams)
 
 
 class Drift(NamedTuple):
-    """Who is in which true group, and sees the data through which view, as a function of the round: P phases, each of which lasts
+    """Each client's true group and view as a function of the round: P phases, each of which lasts
     until the next begins."""
 
     begin: Array
@@ -93,15 +93,14 @@ class Drift(NamedTuple):
     """i32[P, C]: `View.of` in each phase."""
 
     def take(self, clients: Array) -> Drift:
-        """The same of these clients alone."""
+        """Select these clients."""
         return Drift(self.begin, self.group[:, clients], self.view[:, clients])
 
 
 @tree
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """What the simulated clock (`train.clock`) knows of the clients' devices. What is of one round is None before the engine sets
-    it."""
+    """The clients' devices, for the simulated clock (`train.clock`). Per-round fields are None until the engine sets them."""
 
     pace: Array
     """f32[C]: a normal draw of each client; its speed is exp(spread · pace)."""
@@ -114,9 +113,9 @@ class Devices:
     speed: Array | None = None
     """f32[C]: the speed of each client in this round."""
     there: Array | None = None
-    """bool[C]: who can be drawn in this round; None: everybody."""
+    """bool[C]: clients that can be drawn in this round; None: all."""
     late: Array | None = None
-    """bool[C]: who would need longer for this round than its deadline; None: nobody."""
+    """bool[C]: clients that would miss the deadline of this round; None: none."""
     by_seconds: bool = dataclasses.field(default=False, metadata={"static": True})
     """Whether `times` are seconds of the simulated clock; False: rounds."""
 
@@ -139,28 +138,28 @@ class Federation:
     valid: Split | None = None
     """Training samples of each client that are set aside for validation; None: none are."""
     owner: Array | None = None
-    """i32[C] the number of the device that holds each client's samples; None: every device holds all samples."""
+    """i32[C] the index of the device that holds each client's samples; None: every device holds all samples."""
     own: Array | None = None
     """f32[C, n] the parameters that stay with each client (`train.parts`), during a round; None: there are none."""
     residual: Array | None = None
     """f32[C, d] what compression has dropped of each client's updates (`train.compress.feedback`), during a round; None: it is
     lost."""
     optimiser: Array | None = None
-    """f32[C, m] the state of each client's optimiser (`train.keep_state`), during a round; one whose row is not finite begins anew.
-    None: all do."""
+    """f32[C, m] the state of each client's optimiser (`train.keep_state`), during a round; one whose row is not finite starts
+    fresh. None: all do."""
     drift: Drift | None = None
-    """How `group` and `view.of`, which are those of round 0, change later; None: they do not. Methods get a federation of the round
-    (`at`), which has none."""
+    """How `group` and `view.of` change after round 0; None: they do not. Methods get a federation of the round (`at`), without
+    drift."""
     devices: Devices | None = None
     """The clients' devices; None: there is no simulated clock."""
     flight: Flight | None = None
-    """The clients that are under way (`train.asynchronous`), during a round; None: everybody's update arrives in its round."""
+    """The updates in flight (`train.asynchronous`), during a round; None: every update arrives in its round."""
     classes: int = dataclasses.field(default=0, metadata={"static": True})
     """The number of classes."""
     groups: int = dataclasses.field(default=0, metadata={"static": True})
     """The number of true groups; 0: unknown."""
     form: tuple[int, ...] | None = dataclasses.field(default=None, metadata={"static": True})
-    """The shape of a sample where the pool has it as a line, as on an accelerator; None: that of `pool.x`."""
+    """The shape of a sample where the pool has it as a line, as on an accelerator; None: the shape of `pool.x`."""
 
     @property
     def several(self) -> bool:
@@ -178,7 +177,7 @@ class Federation:
         return {"train": self.train, "test": self.test} | ({} if self.valid is None else {"valid": self.valid})
 
     def with_splits(self, splits: dict[str, Split]) -> Federation:
-        """The federation with these splits, by the names of `splits`."""
+        """Replace the splits, by the names of `splits`."""
         return dataclasses.replace(self, train=splits["train"], test=splits["test"], valid=splits.get("valid"))
 
     @property
@@ -202,7 +201,7 @@ class Federation:
         return _clients(self.uid, self.train.count, self.arrive)[1]
 
     def at(self, round: Array | int) -> Federation:
-        """The federation as it is in this round: the groups and views of its phase."""
+        """Return the federation as it is in this round: the groups and views of its phase."""
         if self.drift is None or self.view is None:
             return self
         phase = (self.drift.begin <= round).sum() - 1
@@ -210,8 +209,8 @@ class Federation:
         return dataclasses.replace(self, group=self.drift.group[phase], view=view, drift=None)
 
     def take(self, clients: Array) -> Federation:
-        """The federation of these clients alone, i32[n] positions, in this order. They keep their identities, rows and groups, and
-        have no devices; none is under way."""
+        """Select these clients, i32[n] positions, in this order. They keep their identities, rows and groups, and have no devices
+        and no updates in flight."""
         view, owner = self.view, self.owner
         return dataclasses.replace(
             self,
@@ -242,17 +241,17 @@ class Cohort(NamedTuple):
     work: Array
     """f32[S] in (0, 1]: the share of its local steps that each participant does; below 1 for stragglers."""
     round: Array
-    """i32[] the number of the round, from 0."""
+    """i32[] the index of the round."""
 
     def repeat(self, times: int) -> Cohort:
-        """A cohort of S · times entries: each participant `times` times in a row, for methods in which it trains several models."""
+        """Repeat each participant `times` times in a row (S · times entries), for methods in which it trains several models."""
         ids, mask, work = (jnp.repeat(each, times) for each in (self.ids, self.mask, self.work))
         return Cohort(ids, mask, work, self.round)
 
 
 def _clients(uid: Array, count: Array, arrive: Array) -> tuple[Array, Array]:
-    """(bool[C] who holds training data, bool[C] who trains in some round)."""
-    on_host = isinstance(uid, np.ndarray)  # a preview looks at data and starts no device for it
+    """Return which clients hold training data, and which train in some round, bool[C] each."""
+    on_host = isinstance(uid, np.ndarray)  # a preview reads data without starting a device
     return _holds_and_trains(uid, count, arrive) if on_host else _compiled(uid, count, arrive)
 
 
@@ -262,4 +261,4 @@ def _holds_and_trains(uid: Array, count: Array, arrive: Array) -> tuple[Array, A
 
 
 _compiled = jit(inline=True)(_holds_and_trains)
-"""Outside of jit one program, in place of one for each comparison."""
+"""Outside of jit, one program instead of one per comparison."""

@@ -1,4 +1,4 @@
-"""Clients on their way between the models that they got and the arrival of their updates (`train.asynchronous`)."""
+"""Updates in flight: computed by clients, not yet received by the server (`train.asynchronous`)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from cfljax.types.arrays import Array
 
 
 class Flight(NamedTuple):
-    """M places for clients that are under way. Each has an update that is made already and has not arrived yet, or is free. The
+    """M slots for updates in flight. Each holds an update that is computed and has not arrived yet, or is free. The
     cohort of a server step has the same M places: it trains the clients that take free ones, and masks the others."""
 
     ids: Array
     """i32[M]: positions of the clients on the client axis."""
     busy: Array
-    """bool[M]: whether the place is taken, by a client that began in an earlier step."""
+    """bool[M]: whether the slot is taken, by a client that began in an earlier step."""
     left: Array
     """f32[M]: simulated seconds until the update arrives."""
     begun: Array
-    """i32[M]: the server step at whose start the last client of this place got its models; −1: it has had none."""
+    """i32[M]: the server step at whose start the last client of this slot got its models; −1: none yet."""
     work: Array
     """f32[M]: the share of its local steps that the client does (`Jobs.work`)."""
     up: Array
@@ -30,7 +30,7 @@ class Flight(NamedTuple):
     loss: Array
     """f32[M]: their training losses."""
     home: Array | None
-    """f32[M, n]: the updates of what stays with the clients (`Updates.home`); None: nothing does."""
+    """f32[M, n]: the updates of client-side parameters (`Updates.home`); None: there are none."""
     staleness: Array
     """i32[]: the staleness of all updates that have arrived since the start of the run, added up."""
     arrived: Array

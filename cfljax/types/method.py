@@ -47,16 +47,16 @@ class Info(NamedTuple):
     diag: dict[str, Array]
     """Name → value: further diagnostics of the method. Their names and shapes are the same in each round."""
     finite: Array | None = None
-    """bool[S]: whether each participant's update is finite; None: not told."""
+    """bool[S]: whether each participant's update is finite; None: unknown."""
     home: Array | None = None
-    """f32[S, n]: each participant's update of what stays with it (`Updates.home`); None: nothing does."""
+    """f32[S, n]: each participant's update of its client-side parameters (`Updates.home`); None: there are none."""
     residual: Array | None = None
     """f32[C, d]: `Federation.residual` after the round; None: nothing is kept of what compression drops."""
     optimiser: Array | None = None
-    """f32[C, m]: `Federation.optimiser` after the round; None: optimisers begin anew in each round."""
+    """f32[C, m]: `Federation.optimiser` after the round; None: optimisers start fresh in each round."""
     flight: Flight | None = None
-    """`Federation.flight` with the updates of those who began in this round; None: all updates arrive in their round. The other
-    fields are of the updates that arrive in the round."""
+    """`Federation.flight` with the updates of the clients that started in this round; None: all updates arrive in their round. The
+    other fields are of the updates that arrive in the round."""
     cohort: Cohort | None = None
     """The participants, where the method has drawn them itself; None: those that were drawn for it."""
 
@@ -65,43 +65,43 @@ class Init(Protocol[State_co]):
     """Makes the state that a run starts with. A pure function."""
 
     def __call__(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State_co:
-        """The state before the first round. `setup` holds the arrays that `Method.setup` returned; without it, none."""
+        """Return the state before the first round. `setup` holds the arrays that `Method.setup` returned, if any."""
 
 
 class Round(Protocol[State]):
     """One communication round. A pure function: the engine compiles it, loops it over rounds and batches it over runs."""
 
     def __call__(self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        """The state after the round, and the report on it. Each round gets another random key."""
+        """Run a round: return the new state and the report. Each round gets another random key."""
 
 
 class Models(Protocol[State_contra]):
     """The models of a run, and the model that each client belongs to."""
 
     def __call__(self, state: State_contra, /) -> tuple[Array, Array]:
-        """(f32[K, d] the models, i32[C] the label of each client: the index of its model; −1: none yet)."""
+        """Return (f32[K, d] the models, i32[C] the label of each client: the index of its model; −1: none yet)."""
 
 
 class Setup(Protocol):
     """HOST. Computes what a method needs before its first round. It may train clients, and may call scikit-learn."""
 
     def __call__(self, key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
-        """Arrays for `init`, by name. The numbers in `hyper` are not traced here; `hyper["participants"]` is the number of clients
-        that a round draws."""
+        """Compute arrays for `init`, by name. The numbers in `hyper` are not traced here; `hyper["participants"]` is the number of
+        clients that a round draws."""
 
 
 class Regroup(Protocol[State]):
     """HOST. Changes the state between two rounds. It may call scikit-learn."""
 
     def __call__(self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
-        """The state with which the run goes on. `round` is the number of rounds done so far."""
+        """Return the state with which the run continues. `round` is the number of rounds done so far."""
 
 
 class Settle(Protocol[State]):
     """Brings a state in line with models that were changed after the round (by `train.server`)."""
 
     def __call__(self, before: State, after: State, federation: Federation, hyper: Hyper) -> State:
-        """`after`, with what else depends on its models. `before`: the state before the round."""
+        """Return `after` with everything updated that depends on its models. `before`: the state before the round."""
 
 
 class Score(Protocol[State_contra]):
@@ -151,7 +151,7 @@ class Method(NamedTuple, Generic[State]):
     test data (see `engine.evaluation`). False: with the model that `models` and `score` give it (its group is known, or it has a
     model)."""
     mixture: Mixture[State] | None = None
-    """None: each client is scored with one model, that of `score`."""
+    """None: each client is scored with one model, chosen by `score`."""
     adapt: Adapt[State] | None = None
     """None: clients are scored with the models of `models`. Results keep these in both cases."""
     travels: tuple[float, int] | None = None
@@ -163,7 +163,7 @@ class Method(NamedTuple, Generic[State]):
     """None: nothing else in the state of a round depends on the models after it."""
     newcomers_choose: bool = False
     """Whether a newcomer takes the model with the least loss on its labelled samples, whatever `score` says: for methods whose
-    `score` does not look at the data of a client that was never drawn."""
+    `score` ignores the data of a client that was never drawn."""
     shares: Mixture[State] | None = None
     """The weights f32[C, K] of each client in K models, where they do not decide how it is scored: for the record and the report. K
-    may be the number of clients, where these mix each other's models. None: those of `mixture`, if there are any."""
+    may be the number of clients, where these mix each other's models. None: the weights of `mixture`, if there are any."""

@@ -59,12 +59,12 @@ class Plan(NamedTuple):
     stream: int = 0
     """Methods that need only sums of updates train the participants in blocks of this size, to save memory; 0: all at once."""
     alike: bool = False
-    """Whether all clients have the same amount of work. Then devices get equal numbers of them, and no places in reserve."""
+    """Whether all clients have the same amount of work. Then devices get equal numbers of them, without reserve slots."""
     on_cpu: bool = True
     """Whether `Solver.losses` works in blocks that fit into a CPU's cache; False: in the larger blocks of an accelerator."""
     asks_host: bool = False
-    """Whether the host is asked after each turn of a loop whether there is another, as by a GPU. Then steps are done several at a
-    time."""
+    """Whether the host decides after each iteration of a loop whether there is another, as with a GPU. Then steps are done several
+    at a time."""
     quick: bool = False
     """Whether programs are compiled in about half the time, to code that may take half as long again. For runs that train for less
     than a second."""
@@ -92,12 +92,12 @@ class LocalStep(NamedTuple):
 
     @classmethod
     def of(cls, hyper: Hyper) -> LocalStep:
-        """The numbers that the table `train` of the spec gives, taken from `hyper`."""
+        """Take the numbers of the spec's table `train` from `hyper`."""
         return cls(hyper["lr"], hyper.get("momentum"), hyper.get("weight_decay"))
 
     @classmethod
     def given(cls, numbers: Hyper) -> LocalStep:
-        """These numbers, by the names of the fields."""
+        """Make a step from these numbers, by the names of the fields."""
         return cls(**numbers)
 
 
@@ -125,15 +125,15 @@ class Jobs(NamedTuple):
     """f32[S, N]: the weights of each participant's samples, in their order; N is at least `Split.longest`. The loss of a batch is
     the mean over its samples of weight · loss. None: all weights are 1."""
     home: Array | None = None
-    """f32[S, m]: numbers that stay with each participant, for a method's own steps (`local.own_steps`); None: there are none."""
+    """f32[S, m]: client-side numbers of each participant, for a method's own steps (`local.own_steps`); None: there are none."""
 
     def take(self, which: Array) -> Jobs:
-        """The n jobs at the positions `which` i32[n]. A position of −1 gives a masked job."""
+        """Select the n jobs at the positions `which` i32[n]. A position of −1 gives a masked job."""
         of_each = {name: each[which] for name, each in self._of_each().items()}
         return self._replace(**of_each | {"mask": of_each["mask"] & (which >= 0)})
 
     def _of_each(self) -> dict[str, Array]:
-        """The fields that have one entry per job, by name, without those that are None."""
+        """Return the fields that have one entry per job, by name, without those that are None."""
         fields = {name: getattr(self, name) for name in ("client", "mask", "work", "which", "anchor_of", "weights", "home")}
         return {name: each for name, each in fields.items() if each is not None}
 
@@ -152,8 +152,8 @@ class Updates(NamedTuple):
     which: Array | None = None
     """i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was given."""
     home: Array | None = None
-    """f32[S, m]: what stays with each participant and is never sent: after its own steps (`Jobs.home`), or the update of its parts
-    (`Federation.own`), where `delta` is zero. None: nothing does."""
+    """f32[S, m]: the client-side numbers of each participant, never sent: after its own steps (`Jobs.home`), or the update of its
+    parts (`Federation.own`), where `delta` is zero. None: there are none."""
     residual: Array | None = None
     """f32[S, d]: what compression has dropped of each participant's updates so far (`Federation.residual`); None: it is lost."""
     optimiser: Array | None = None

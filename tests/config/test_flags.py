@@ -2,7 +2,7 @@
 
 import pytest
 
-from cfljax.config.flags import parse_value, split
+from cfljax.config.flags import parse_value, split_commas
 from tests.config.small import read, runs, spec
 
 METHODS = spec(method=["fedavg", {"name": "ifca", "clusters": 3}, {"name": "ifca", "label": "five", "clusters": 5}], seeds="0:2")
@@ -38,7 +38,7 @@ def test_values_are_toml_with_bare_words(text, value):
 
 
 def test_commas_in_brackets_and_quotes_do_not_cut():
-    assert split('a,(b,c),"d,e",[f,{g,h}]') == ["a", "(b,c)", '"d,e"', "[f,{g,h}]"]
+    assert split_commas('a,(b,c),"d,e",[f,{g,h}]') == ["a", "(b,c)", '"d,e"', "[f,{g,h}]"]
 
 
 def test_a_flag_replaces_what_the_spec_says():

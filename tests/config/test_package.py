@@ -3,8 +3,8 @@
 import pytest
 
 from cfljax.config import read_spec
-from cfljax.config.tables import RESERVED
-from cfljax.config.values import fields_of
+from cfljax.config.tables import RESERVED_KEYS
+from cfljax.config.values import list_fields
 from cfljax.data import SOURCES
 from cfljax.errors import SpecError
 from cfljax.experiment.batching import Size, batches, hyper_of
@@ -18,7 +18,7 @@ SIZE = Size(clients=10, parameters=100, learners=10, pool_bytes=10**6)
 
 @pytest.mark.parametrize("name", list(METHODS))
 def test_every_method_can_be_planned(name):
-    assert not set(RESERVED) & set(fields_of(METHODS.entry(name).options))
+    assert not set(RESERVED_KEYS) & set(list_fields(METHODS.entry(name).options))
     runs = read_spec({"data": "digits", "method": name, "train": {"lr": [0.1, 0.2]}, "seeds": "0:2"}).runs()
     assert [run.method for run in runs] == [name] * 4
     made = batches(runs, 3)
@@ -29,7 +29,7 @@ def test_every_method_can_be_planned(name):
 
 @pytest.mark.parametrize("name", list(PARTITIONS))
 def test_every_partition_can_be_named(name):
-    options = fields_of(PARTITIONS.entry(name).options)
+    options = list_fields(PARTITIONS.entry(name).options)
     assert not {"name", "partition"} & set(options)
     (run,) = read_spec({"data": {"name": "digits", "partition": name}, "method": "fedavg"}).runs()
     (again,) = read_spec(run.resolved()).runs()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cfljax.config.data import Arrive, arrivals
+from cfljax.config.data import Arrive, draw_arrivals
 from cfljax.errors import SpecError
 from tests.config.small import read, runs, spec
 
@@ -61,20 +61,20 @@ def test_samples_without_a_range_are_asked_about():
 
 
 def test_late_clients_come_when_they_should():
-    assert not arrivals(None, np.ones(7, bool), 0).any()
-    rounds = arrivals(Arrive(clients=3, first=5, last=5), np.ones(10, bool), 0)
+    assert not draw_arrivals(None, np.ones(7, bool), 0).any()
+    rounds = draw_arrivals(Arrive(clients=3, first=5, last=5), np.ones(10, bool), 0)
     assert sorted(rounds) == [0] * 7 + [5] * 3
     everybody = np.ones(1000, bool)
-    rounds = arrivals(Arrive(rate=0.5, first=10, last=19), everybody, 1)
+    rounds = draw_arrivals(Arrive(rate=0.5, first=10, last=19), everybody, 1)
     assert (rounds > 0).sum() == 500
     assert set(rounds[rounds > 0]) == set(range(10, 20))
-    assert (rounds == arrivals(Arrive(rate=0.5, first=10, last=19), everybody, 1)).all()
-    assert (rounds != arrivals(Arrive(rate=0.5, first=10, last=19), everybody, 2)).any()
+    assert (rounds == draw_arrivals(Arrive(rate=0.5, first=10, last=19), everybody, 1)).all()
+    assert (rounds != draw_arrivals(Arrive(rate=0.5, first=10, last=19), everybody, 2)).any()
     with pytest.raises(SpecError, match="only 2 clients that train"):
-        arrivals(Arrive(clients=3, first=1, last=1), np.array([True, False, True, False]), 0)
+        draw_arrivals(Arrive(clients=3, first=1, last=1), np.array([True, False, True, False]), 0)
 
 
 def test_only_clients_that_train_come_late():
     trains = np.arange(40) % 2 == 0
-    rounds = arrivals(Arrive(rate=0.5, first=5, last=5), trains, 0)
+    rounds = draw_arrivals(Arrive(rate=0.5, first=5, last=5), trains, 0)
     assert (rounds[trains] == 5).sum() == 10 and not rounds[~trains].any()

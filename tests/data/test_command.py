@@ -113,7 +113,9 @@ def test_what_is_drawn_is_what_a_model_gets(monkeypatch):
 
 def test_texts_are_drawn_with_what_follows(folder, monkeypatch, capsys):
     drawn = []
-    monkeypatch.setattr(samples, "_draw", lambda place, x, tokens, texts: drawn.append(samples.text_of(tokens, x.astype(int))))
+    monkeypatch.setattr(
+        samples, "_draw", lambda place, x, tokens, texts: drawn.append(samples.decode_tokens(tokens, x.astype(int)))
+    )
     (folder / "said.csv").write_text("said,user\n" + "\n".join(f"abcdefg{i},u{i % 2}" for i in range(20)))
     assert main(["import", str(folder / "said.csv"), "--text", "said", "--length", "7"]) == 0
     assert main(["describe", "said", "--set", "data.partition=user", "--draw", str(folder / "s.png")]) == 0

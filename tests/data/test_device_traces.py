@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax.commands.cli import main
-from cfljax.data.device_traces import DAY, HOUR, MADE, Line, as_csv, made, of_phones
+from cfljax.data.device_traces import DAY, GENERATED, HOUR, Line, format_csv, generate_trace, sample_phones
 from cfljax.errors import DataError
 from cfljax.federation.traces import read_trace
 
@@ -35,11 +35,11 @@ def at(lines, client, second):
     return max(held, key=lambda line: line.second)
 
 
-@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.parametrize("kind", GENERATED)
 def test_made_traces_are_read_as_they_were_made(kind, tmp_path):
-    lines = made(kind, 7, 3, seed=1)
-    assert lines == made(kind, 7, 3, seed=1) != made(kind, 7, 3, seed=2)
-    (tmp_path / "t.csv").write_text(as_csv(lines, 0.5))
+    lines = generate_trace(kind, 7, 3, seed=1)
+    assert lines == generate_trace(kind, 7, 3, seed=1) != generate_trace(kind, 7, 3, seed=2)
+    (tmp_path / "t.csv").write_text(format_csv(lines, 0.5))
     read = read_trace(str(tmp_path / "t.csv"))
     assert read.by_seconds and read.client.tolist() == [line.client for line in lines]
     np.testing.assert_allclose(read.time, [0.5 * line.second for line in lines])
@@ -50,7 +50,7 @@ def test_made_traces_are_read_as_they_were_made(kind, tmp_path):
 
 
 def test_phones_charge_for_a_third_of_the_day_each_in_its_own_zone():
-    lines = made("nights", 200, 10, seed=0)
+    lines = generate_trace("nights", 200, 10, seed=0)
     grid = np.arange(0, 10 * DAY, HOUR)
     there = np.array([[at(lines, client, second).available for second in grid] for client in range(20)])
     assert 0.2 < there.mean() < 0.4
@@ -61,7 +61,7 @@ def test_phones_charge_for_a_third_of_the_day_each_in_its_own_zone():
 
 
 def test_warm_devices_are_always_there_and_slow_half_of_the_time():
-    lines = made("warm", 50, 4, seed=0)
+    lines = generate_trace("warm", 50, 4, seed=0)
     assert all(line.available for line in lines) and {line.speed for line in lines if line.second == 0} == {1.0}
     speeds = np.array([at(lines, client, second).speed for client in range(20) for second in np.arange(0, 4 * DAY, HOUR)])
     assert 0.4 < (speeds < 1).mean() < 0.6 and speeds.min() >= 0.3 and speeds[speeds < 1].max() <= 0.7
@@ -69,7 +69,7 @@ def test_warm_devices_are_always_there_and_slow_half_of_the_time():
 
 def test_a_phone_is_available_while_it_charges_in_a_wlan_and_is_locked(tmp_path):
     hour = 3600
-    assert of_phones(phones(tmp_path), 1, 0) == [
+    assert sample_phones(phones(tmp_path), 1, 0) == [
         Line(0, 0.0, False, 1.0),
         Line(0, 22 * hour, False, 1.0),
         Line(0, 23 * hour + 5, True, 1.0),
@@ -86,19 +86,19 @@ def test_phones_without_use_are_left_out_and_others_drawn(tmp_path):
         "\n".join(EVENTS.splitlines()[::-1]),
     )
     file = phones(tmp_path, never=never, broken=broken, back=back, other=EVENTS.replace("2020-01-0", "2020-02-1"))
-    lines = of_phones(file, 2, 0)
+    lines = sample_phones(file, 2, 0)
     late = 1 if at(lines, 0, 23.5 * 3600).available else 0
     assert [line for line in lines if line.client == late][1].second == 41 * DAY + 22 * 3600
-    assert {of_phones(file, 1, seed)[1].second for seed in range(8)} == {22 * 3600.0}
+    assert {sample_phones(file, 1, seed)[1].second for seed in range(8)} == {22 * 3600.0}
     with pytest.raises(DataError, match=r"2 of 5 phones are ever available; give --clients 2 or fewer"):
-        of_phones(file, 3, 0)
+        sample_phones(file, 3, 0)
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"a": 1}', "[" * 100_000, "no", '[{"messages": 3}]'])
 def test_other_files_are_refused_in_a_line(tmp_path, text):
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(DataError, match=r"x\.json: .*take state_traces\.json of FLASH$"):
-        of_phones(tmp_path / "x.json", 1, 0)
+        sample_phones(tmp_path / "x.json", 1, 0)
 
 
 def test_the_command_writes_a_trace_that_a_run_takes(tmp_path, capsys):

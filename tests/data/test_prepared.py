@@ -11,7 +11,7 @@ import pytest
 
 from cfljax import data
 from cfljax.data import bounded, prepare, prepared
-from cfljax.data.cifar import COARSE
+from cfljax.data.cifar import COARSE_LABELS
 from cfljax.errors import DataError, SpecError
 
 PREPARE = """
@@ -98,13 +98,13 @@ def test_prepare_and_load_work_without_tensorflow(made):
 
 
 def test_decoded_images_are_kept_until_the_files_change(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(prepared, "WORTHWHILE", 1)
+    monkeypatch.setattr(prepared, "MIN_CACHED_SAMPLES", 1)
     monkeypatch.setenv("CFLJAX_CACHE", str(tmp_path / "cache"))
     shutil.copytree(made[0] / "toy_shapes", tmp_path / "toy_shapes")
     first = data.load("toy_shapes", path=str(tmp_path))
     (kept,) = (tmp_path / "cache" / "decoded").iterdir()
     with monkeypatch.context() as m:
-        m.setattr(prepared, "_split", None)  # a second decoding would fail
+        m.setattr(prepared, "_read_split", None)  # a second decoding would fail
         second = data.load("toy_shapes", path=str(tmp_path))
     np.testing.assert_array_equal(first.x_train, second.x_train)
     np.testing.assert_array_equal(first.y_test, second.y_test)
@@ -132,7 +132,7 @@ def test_emnist_is_turned_upright_and_its_letters_begin_at_zero(made, tmp_path):
 
 def test_cifar100_has_its_coarse_labels(made, tmp_path):
     shutil.copytree(made[0] / "hundred_toy", tmp_path / "cifar100")
-    assert data.load("cifar100", path=str(tmp_path)).coarse.tolist() == COARSE.tolist()
+    assert data.load("cifar100", path=str(tmp_path)).coarse.tolist() == COARSE_LABELS.tolist()
     assert data.load("hundred_toy", path=str(made[0])).coarse is None
 
 
@@ -199,7 +199,7 @@ def originals(tmp_path, monkeypatch):
     home = tmp_path / "home"
     home.mkdir()
     (home / "a.gz").write_bytes(b"content")
-    monkeypatch.setitem(prepare.ORIGINALS, "mnist", home.as_uri() + "/")
+    monkeypatch.setitem(prepare.ORIGINAL_URLS, "mnist", home.as_uri() + "/")
     monkeypatch.setitem(bounded.PUBLISHED_MD5, "mnist", {"a.gz": "9a0364b9e99bb480dd25e1f0284c8555"})
     return home
 

@@ -53,7 +53,7 @@ def plain_pairs(texts, merges):
 def test_byte_pairs_are_those_of_a_plain_program():
     base = len({b for text in TEXTS for b in text.encode()})
     for more in (1, 5, 20, 500):
-        learned = tokens.learn("pairs", TEXTS, 2 + base + more)
+        learned = tokens.learn_tokens("pairs", TEXTS, 2 + base + more)
         wanted = plain_pairs(TEXTS, more)
         assert [name.encode("latin-1") for name in learned.names[2 + base :]] == wanted
     assert "the" in learned.names or " the" in learned.names
@@ -61,32 +61,32 @@ def test_byte_pairs_are_those_of_a_plain_program():
 
 @pytest.mark.parametrize("kind", ["characters", "pairs"])
 def test_a_text_and_back(kind):
-    learned = tokens.learn(kind, TEXTS)
+    learned = tokens.learn_tokens(kind, TEXTS)
     for text in TEXTS:
         numbers = learned.encode(text)
-        assert tokens.text_of(learned.table(), [tokens.PADDING, *numbers]) == text
+        assert tokens.decode_tokens(learned.table(), [tokens.PADDING, *numbers]) == text
         assert tokens.UNKNOWN not in numbers and max(numbers) < len(learned.names)
     if kind == "pairs":
         assert len(learned.encode(TEXTS[1])) < len(TEXTS[1]) / 2
 
 
 def test_words_and_marks_are_tokens_the_commonest_first():
-    learned = tokens.learn("words", TEXTS)
+    learned = tokens.learn_tokens("words", TEXTS)
     assert learned.names[:3] == ["<padding>", "<unknown>", "the"]
     assert [learned.names[n] for n in learned.encode("the cat's hat; mat")] == ["the", "cat's", "hat", ";", "mat"]
     assert learned.encode("the dog") == [2, tokens.UNKNOWN]
     assert learned.encode(["the", "dog", "is"])[:2] == [2, tokens.UNKNOWN]
-    few = tokens.learn("words", TEXTS, 4)
+    few = tokens.learn_tokens("words", TEXTS, 4)
     assert len(few.names) == 4 and few.names == learned.names[:4]
 
 
 def test_what_the_training_texts_lack_is_unknown():
-    for kind in tokens.KINDS:
-        assert set(tokens.learn(kind, ["aaaa"]).encode("zzz")) == {tokens.UNKNOWN}
+    for kind in tokens.TOKEN_KINDS:
+        assert set(tokens.learn_tokens(kind, ["aaaa"]).encode("zzz")) == {tokens.UNKNOWN}
 
 
 def test_many_words_give_as_many_tokens_as_asked_for():
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("abcdefghij"), rng.integers(3, 9))) for _ in range(5000)]
-    learned = tokens.learn("pairs", [" ".join(words)], 300)
+    learned = tokens.learn_tokens("pairs", [" ".join(words)], 300)
     assert len(learned.names) == 300

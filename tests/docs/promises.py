@@ -16,7 +16,7 @@ from typing import NamedTuple
 from cfljax.commands.cli import COMMANDS
 from cfljax.commands.completion import words_of
 from cfljax.config import Train
-from cfljax.config.values import fields_of
+from cfljax.config.values import list_fields
 from cfljax.methods import METHODS
 from tests.docs import blocks
 
@@ -70,7 +70,7 @@ def commands(name: str, text: str) -> Iterator[Said]:
 def options_of_a_run() -> frozenset[str]:
     """What `cfljax run` takes as flags beside its own: the options of train and of methods."""
     every = [Train, *(METHODS.entry(name).options for name in METHODS)]
-    return frozenset(f"--{option}" for options in every for option in fields_of(options))
+    return frozenset(f"--{option}" for options in every for option in list_fields(options))
 
 
 @cache

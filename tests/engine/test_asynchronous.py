@@ -11,7 +11,7 @@ from cfljax import keys
 from cfljax.engine import asynchronous
 from cfljax.engine.settings import Asynchronous
 from cfljax.errors import SpecError
-from cfljax.federation.devices import devices_of
+from cfljax.federation.devices import make_devices
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.round.common import first_models
@@ -33,12 +33,12 @@ SOME = ("ifca", "fedper")
 @functools.cache
 def federation(spread=True):
     """Eight clients of unequal sizes, with devices."""
-    return dataclasses.replace(toy.federation("quantity", clients=8), devices=devices_of(8, 3, not spread, None))
+    return dataclasses.replace(toy.federation("quantity", clients=8), devices=make_devices(8, 3, not spread, None))
 
 
 @functools.cache
 def nine():
-    return dataclasses.replace(play.nine_clients(), devices=devices_of(9, 0, False, None))
+    return dataclasses.replace(play.nine_clients(), devices=make_devices(9, 0, False, None))
 
 
 def vector(model=None):
@@ -188,7 +188,7 @@ def test_three_clients_computed_by_hand():
     three = toy.federation("iid", clients=3)
     train = dataclasses.replace(three.train, count=jnp.array([20, 50, 100], jnp.int32))
     pace = jnp.log(jnp.array([1.0, 0.5, 2.0]))
-    three = dataclasses.replace(three, train=train, devices=dataclasses.replace(devices_of(3, 0, False, None), pace=pace))
+    three = dataclasses.replace(three, train=train, devices=dataclasses.replace(make_devices(3, 0, False, None), pace=pace))
     hyper = {"clock.spread": 1.0, "clock.step_ms": 100.0, "clock.down_mbps": 8.0, "clock.up_mbps": 2.0}
     out = one(on=three, places=3, buffer=1, rounds=4, hyper=hyper, work={"batch": 10}, settings={"clock": (100_000.0, 100_000.0)})
     np.testing.assert_allclose(out.history["clock_s"], [0, 0.7, 1.0, 1.4, 1.5], rtol=1e-5)

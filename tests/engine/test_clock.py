@@ -12,7 +12,7 @@ from cfljax import keys
 from cfljax.engine import wall
 from cfljax.errors import SpecError
 from cfljax.federation import cohort
-from cfljax.federation.devices import devices_of
+from cfljax.federation.devices import make_devices
 from cfljax.local.meter import metering
 from cfljax.round.common import traffic
 from cfljax.types import Traffic
@@ -29,13 +29,13 @@ SOME = ("ifca", "local")
 def federation(same=False):
     """Eight clients of unequal sizes, with devices."""
     unequal = toy.federation("quantity", clients=8)
-    return dataclasses.replace(unequal, devices=devices_of(8, 3, same, None))
+    return dataclasses.replace(unequal, devices=make_devices(8, 3, same, None))
 
 
 def with_trace(tmp_path, text):
     file = tmp_path / "trace.csv"
     file.write_text(text)
-    return dataclasses.replace(federation(), devices=devices_of(8, 3, False, str(file)))
+    return dataclasses.replace(federation(), devices=make_devices(8, 3, False, str(file)))
 
 
 def hyper(**more):
@@ -89,7 +89,7 @@ def test_three_clients_computed_by_hand():
     three = toy.federation("iid", clients=3)
     train = dataclasses.replace(three.train, count=jnp.array([20, 50, 100], jnp.int32))
     pace = jnp.log(jnp.array([1.0, 0.5, 2.0]))
-    three = dataclasses.replace(three, train=train, devices=dataclasses.replace(devices_of(3, 0, False, None), pace=pace))
+    three = dataclasses.replace(three, train=train, devices=dataclasses.replace(make_devices(3, 0, False, None), pace=pace))
     numbers = {"spread": 1.0, "step_ms": 100.0, "down_mbps": 8.0, "up_mbps": 2.0}
     out = clocked(on=three, numbers=numbers, work={"batch": 10}, settings={"clock": (100_000.0, 100_000.0)})
     np.testing.assert_allclose(out.history["clock_s"], [0, 1.5, 3.0, 4.5], rtol=1e-5)
@@ -163,7 +163,7 @@ def test_a_batch_of_runs_side_by_side_has_a_clock_each():
 @pytest.mark.parametrize("name", every(often=("ifca",)))
 def test_the_clock_changes_no_bit_of_any_method(name):
     plain = play.on_nine(name)[0]
-    nine = dataclasses.replace(play.nine_clients(), devices=devices_of(9, 0, False, None))
+    nine = dataclasses.replace(play.nine_clients(), devices=make_devices(9, 0, False, None))
     model = play.options(name).get("model")
     timed = play.on_nine(name, [hyper()], federation=nine, settings={"clock": vector(model)})[0]
     assert not the_same_but_for_the_clock(plain, timed)
@@ -216,7 +216,7 @@ def test_a_late_deadline_changes_nothing():
 
 @pytest.mark.parametrize("name", [rarely("ifca"), "ocfl", rarely("fl_hc"), rarely("fedgroup")])
 def test_all_kinds_of_draws_know_the_deadline(name):
-    nine = dataclasses.replace(play.nine_clients(), devices=devices_of(9, 0, False, None))
+    nine = dataclasses.replace(play.nine_clients(), devices=make_devices(9, 0, False, None))
     (out,) = play.on_nine(name, [hyper(deadline_s=0.01)], federation=nine, settings={"clock": vector()})
     assert out.history["late"][-1] > 0 and np.isnan(out.history["train_loss"]).all()
 
@@ -245,7 +245,7 @@ def test_a_run_goes_on_from_a_checkpoint_with_its_clock():
 
 def test_the_clock_keeps_its_precision():
     total = wall.Sum(jnp.float32(0), jnp.float32(0))
-    more = jax.jit(lambda total: jax.lax.fori_loop(0, 100_000, lambda _, t: wall.plus(t, jnp.float32(0.1)), total))(total)
+    more = jax.jit(lambda total: jax.lax.fori_loop(0, 100_000, lambda _, t: wall.add(t, jnp.float32(0.1)), total))(total)
     exact = 100_000 * float(np.float32(0.1))
     assert abs(float(more.high) + float(more.low) - exact) < 1e-3  # float32 alone is off by about one
 
@@ -316,7 +316,7 @@ def test_training_in_a_loop_of_the_methods_own_is_refused():
 
     numbers = {name: jnp.float32(value) for name, value in hyper().items()}
     with pytest.raises(SpecError, match="in a loop or a branch of JAX"):
-        wall.timed(go, vector(), lambda state: state, wall.started(1, numbers), federation(), numbers, jnp.int32(0))
+        wall.run_timed(go, vector(), lambda state: state, wall.start_clock(1, numbers), federation(), numbers, jnp.int32(0))
 
 
 def toy_jobs(there, start):
@@ -353,9 +353,9 @@ def test_what_all_clients_send_before_the_first_round_is_not_its_participants_(n
 
 def test_a_line_of_a_trace_begins_with_the_round_whose_sum_is_its_second(tmp_path):
     devices = with_trace(tmp_path, "client,second,available\n0,0.09,0\n1,0.0901,0\n").devices
-    clock = wall.started(1, hyper()).elapsed
+    clock = wall.start_clock(1, hyper()).elapsed
     for _ in range(3):
-        clock = wall.plus(clock, jnp.float32(0.03))
+        clock = wall.add(clock, jnp.float32(0.03))
     assert clock.high < np.float32(0.09)
-    there = wall.of_round(devices, hyper(), clock.high, jnp.int32(3)).there
+    there = wall.devices_in_round(devices, hyper(), clock.high, jnp.int32(3)).there
     assert not there[0] and there[1]

@@ -47,9 +47,9 @@ def test_a_file_that_is_damaged_is_made_again(file, written):
 def test_what_is_written_twice_of_the_digits_is_scikit_learns():
     from sklearn.datasets import load_digits
 
-    from cfljax.data.generated import _digits_table
+    from cfljax.data.generated import _read_digits
 
-    theirs, ours = load_digits(), _digits_table()
+    theirs, ours = load_digits(), _read_digits()
     assert ours[:, :-1].tobytes() == theirs.data.tobytes() and (ours[:, -1] == theirs.target).all()
 
 

@@ -68,7 +68,7 @@ def test_partitions_by_label_refuse_several(name):
     y = np.eye(10, dtype=np.int32)
     source = fake()
     source = source._replace(y_train=y[source.y_train], y_test=y[source.y_test], coarse=np.zeros(10, np.int32))
-    with pytest.raises(SpecError, match="goes by the label of a sample") as error:
+    with pytest.raises(SpecError, match="needs one label per sample") as error:
         parts(name, source, clients=10)
     assert "take iid" in str(error.value) and "\n" not in str(error.value)
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from cfljax.errors import SpecError
 from cfljax.federation import corruptions
-from cfljax.federation.corruptions import KINDS, STRENGTHS, corrupted
+from cfljax.federation.corruptions import CORRUPTIONS, STRENGTHS, corrupt_images
 from tests.federation.helpers import fake, parts
 
 
@@ -22,7 +22,7 @@ def smooth(n=3, height=20, width=17, channels=3):
 
 
 def seen(x, kind, severity=3, key=(1, 2)):
-    return corrupted(x, kind, severity, key, np.arange(len(x)))
+    return corrupt_images(x, kind, severity, key, np.arange(len(x)))
 
 
 @pytest.mark.parametrize("severity", range(1, 6))
@@ -35,8 +35,8 @@ def test_the_blur_is_that_of_scipy(severity):
 def test_the_transform_of_blocks_is_that_of_scipy():
     blocks = np.random.default_rng(0).normal(size=(2, 1, 8, 3, 8, 2))
     wanted = scipy.fft.dctn(blocks, axes=(2, 4), norm="ortho")
-    made = corruptions._both(blocks, corruptions._DCT)
-    assert np.allclose(made, wanted) and np.allclose(corruptions._both(made, corruptions._DCT.T), blocks)
+    made = corruptions._transform_blocks(blocks, corruptions._DCT)
+    assert np.allclose(made, wanted) and np.allclose(corruptions._transform_blocks(made, corruptions._DCT.T), blocks)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -77,11 +77,11 @@ def test_contrast_and_brightness_by_hand():
 def test_noise_is_that_of_the_image_whatever_else_is_corrupted():
     x = smooth(6)
     whole = seen(x, "gaussian_noise")
-    assert np.array_equal(corrupted(x, "gaussian_noise", 3, (1, 2), np.array([4, 1])), whole[[4, 1]])
+    assert np.array_equal(corrupt_images(x, "gaussian_noise", 3, (1, 2), np.array([4, 1])), whole[[4, 1]])
     assert not np.array_equal(seen(x, "gaussian_noise", key=(1, 3)), whole)
 
 
-@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("kind", CORRUPTIONS[1:])
 def test_severities_are_stronger_and_stronger(kind):
     x = smooth(8)
     far = [np.abs(seen(x, kind, severity).astype(int) - x).mean() for severity in range(1, 6)]

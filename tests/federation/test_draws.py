@@ -7,7 +7,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.federation import cohort, drift
-from cfljax.federation.devices import devices_of
+from cfljax.federation.devices import make_devices
 from cfljax.kernels.choose import reseed_empty
 from cfljax.local.send import Sending, _luck, server_rule
 from cfljax.methods.fedbcd import step_counts
@@ -16,12 +16,12 @@ CLIENTS = jnp.arange(6, dtype=jnp.int32)
 
 
 def test_devices():
-    assert np.allclose(devices_of(3, 7, False, None).pace, [0.3774, 1.0876, -0.4913], atol=1e-4)
+    assert np.allclose(make_devices(3, 7, False, None).pace, [0.3774, 1.0876, -0.4913], atol=1e-4)
 
 
 def test_who_changes_the_group():
     options = SimpleNamespace(kind="sudden", at=(2, 4), share=0.4, what="group")
-    found = list(drift.drawn(options, np.arange(6) % 3, 3, 7))
+    found = list(drift.draw_changes(options, np.arange(6) % 3, 3, 7))
     assert [tuple(each) for each in found] == [(2, 2, 0), (2, 5, 0), (4, 2, 2), (4, 4, 0)]
 
 

@@ -13,7 +13,7 @@ from cfljax.config.drift import DriftOptions
 from cfljax.devices.machine import this_machine
 from cfljax.errors import DataError, SpecError
 from cfljax.experiment.assemble import assemble, host_federation
-from cfljax.federation.drift import drawn, phases, read_changes
+from cfljax.federation.drift import draw_changes, phases, read_changes
 from cfljax.federation.gather import samples
 
 ROTATED = {"name": "digits", "partition": "rotated", "groups": 4, "clients": 20}
@@ -22,7 +22,7 @@ as_seen = jax.jit(samples)
 
 
 def tables(first=FIRST, groups=4, seed=0, **options):
-    return phases(first, list(drawn(DriftOptions(**options), first, groups, seed)))
+    return phases(first, list(draw_changes(DriftOptions(**options), first, groups, seed)))
 
 
 def run_of(drift, data=None, rounds=9, **train):

@@ -173,7 +173,7 @@ def test_angles_divide_the_circle():
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("length", [1, gather.SHORT, gather.SHORT + 1, 300])
+@pytest.mark.parametrize("length", [1, gather.MAX_COMPARED_LENGTH, gather.MAX_COMPARED_LENGTH + 1, 300])
 def test_places_in_a_line_are_those_of_numpy(length, side):
     rng = np.random.default_rng(length)
     line, values = np.sort(rng.integers(0, 40, length)), np.arange(-2, 43)

@@ -5,7 +5,7 @@ import pytest
 
 from cfljax import data
 from cfljax.data import arrays, mapped
-from cfljax.data.cifar import COARSE
+from cfljax.data.cifar import COARSE_LABELS
 from cfljax.errors import DataError
 from tests.federation.helpers import fake, parts
 from tests.importing.helpers import imported, refused
@@ -64,7 +64,7 @@ def test_a_mix_whose_weight_is_all_on_one_coarse_label_goes_on_when_it_runs_out(
 
 
 def test_cifar_has_twenty_coarse_labels_of_five_classes():
-    assert np.bincount(COARSE).tolist() == [5] * 20
+    assert np.bincount(COARSE_LABELS).tolist() == [5] * 20
 
 
 def file_with(folder, **more):

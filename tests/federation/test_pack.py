@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfljax.errors import DataError, DataWarning
-from cfljax.federation.common import cut, deal, evenly, group_blocks, mirror, proportional
+from cfljax.federation.common import deal, even_sizes, group_blocks, mirror, proportional_sizes, split_at
 from cfljax.federation.labels import Classes, classes
-from cfljax.federation.pack import nbytes, pack
+from cfljax.federation.pack import count_bytes, pack
 from cfljax.types import Parts
 from tests.federation.helpers import fake, parts, real, with_users
 from tests.padding import pad
@@ -85,7 +85,7 @@ def test_a_thousand_unequal_clients_cost_about_the_pool():
     source = fake(60_000, 10_000, shape=(28, 28))
     federation = pack(parts("fedprox", source), source)
     assert federation.train.longest > 800
-    assert nbytes(federation) < 1.02 * (source.x_train.nbytes + source.x_test.nbytes)
+    assert count_bytes(federation) < 1.02 * (source.x_train.nbytes + source.x_test.nbytes)
 
 
 @pytest.mark.parametrize("how", ["pixel", "pixel_all"])
@@ -165,7 +165,7 @@ def test_reordering_moves_clients_with_all_they_have(options):
 def test_packing_mnist_costs_the_pool():
     source = real("mnist")
     federation = pack(parts("fedprox", source), source, "pixel")
-    assert nbytes(federation) < 56e6 and federation.pool.x.dtype == np.uint8
+    assert count_bytes(federation) < 56e6 and federation.pool.x.dtype == np.uint8
 
 
 sizes_of_groups = st.integers(1, 60)
@@ -174,10 +174,10 @@ sizes_of_groups = st.integers(1, 60)
 @given(total=st.integers(0, 10_000), number=sizes_of_groups, seed=st.integers(0, 99))
 @settings(max_examples=60, deadline=None)
 def test_sizes_sum_to_the_total(total, number, seed):
-    even = evenly(total, number)
-    shares = proportional(total, np.random.default_rng(seed).dirichlet(np.ones(number)))
+    even = even_sizes(total, number)
+    shares = proportional_sizes(total, np.random.default_rng(seed).dirichlet(np.ones(number)))
     assert even.sum() == shares.sum() == total and np.ptp(even) <= 1 and shares.min() >= 0
-    assert [len(p) for p in cut(np.arange(total), even)] == even.tolist()
+    assert [len(p) for p in split_at(np.arange(total), even)] == even.tolist()
     blocks = np.bincount(group_blocks(number + 5, number), minlength=number)
     assert blocks.min() >= 1 and np.ptp(blocks) <= 1
 

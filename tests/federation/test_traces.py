@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cfljax.errors import SpecError
-from cfljax.federation.devices import devices_of
+from cfljax.federation.devices import make_devices
 from cfljax.federation.traces import read_trace
 from tests.reference.clock import trace_at
 
@@ -15,7 +15,7 @@ WRONG = {
     "client,second,round,speed\n0,0,0,1\n": r":1: the first line must name client, one of second and round",
     "client,second\n0,0\n": r":1: the first line must name .* available or speed",
     "client,round,speed\n": r"has no lines after the names",
-    "client,round,speed\n0,0,1\n1,0\n": r":3: has 2 values, and there are 3 columns",
+    "client,round,speed\n0,0,1\n1,0\n": r":3: has 2 values for 3 columns",
     "client,round,speed\n0,0,fast\n": r":2: speed = fast: must be a number above 0",
     "client,round,speed\n0,0,0\n": r":2: speed = 0: must be a number above 0",
     "client,round,speed\n0,0,inf\n": r":2: speed = inf: must be a number above 0",
@@ -49,9 +49,9 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path):
 def test_a_client_that_the_federation_does_not_have(tmp_path):
     file = tmp_path / "trace.csv"
     file.write_text("client,round,speed\n3,0,1\n4,0,1\n")
-    assert devices_of(5, 0, False, str(file)).factor is not None
+    assert make_devices(5, 0, False, str(file)).factor is not None
     with pytest.raises(SpecError, match=r"trace\.csv:3: client = 4: there are 4 clients, 0 to 3"):
-        devices_of(4, 0, False, str(file))
+        make_devices(4, 0, False, str(file))
 
 
 @pytest.mark.parametrize("time", ["second", "round"])
@@ -62,7 +62,7 @@ def test_every_moment_is_as_the_lines_say(tmp_path, time):
     text = "\n".join([f"client,{time},available,speed", *lines]) + "\n"
     file = tmp_path / "trace.csv"
     file.write_text("\ufeff" + text.replace("\n", "\r\n"), encoding="utf-8")
-    devices = devices_of(6, 0, False, str(file))
+    devices = make_devices(6, 0, False, str(file))
     assert devices.by_seconds == (time == "second")
     for now in range(21):
         row = int(np.searchsorted(devices.times, np.float32(now), side="right")) - 1
@@ -73,7 +73,7 @@ def test_every_moment_is_as_the_lines_say(tmp_path, time):
 
 
 def test_devices_follow_the_seed_of_the_data():
-    paces = [np.asarray(devices_of(2000, seed, False, None).pace) for seed in (0, 0, 1)]
+    paces = [np.asarray(make_devices(2000, seed, False, None).pace) for seed in (0, 0, 1)]
     assert (paces[0] == paces[1]).all() and (paces[0] != paces[2]).all()
     assert abs(paces[0].mean()) < 0.1 and abs(paces[0].std() - 1) < 0.1
-    assert not np.asarray(devices_of(5, 0, True, None).pace).any()
+    assert not np.asarray(make_devices(5, 0, True, None).pace).any()

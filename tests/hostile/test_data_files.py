@@ -48,7 +48,7 @@ def leaf_file(folder, text):
     for part, content in (("train", text), ("test", '{"users": [], "user_data": {}}')):
         (folder / part).mkdir(parents=True, exist_ok=True)
         (folder / part / "a.json").write_text(content)
-    return leaf.parts(folder)
+    return leaf.read_parts(folder)
 
 
 ANN = '{"x": [[0.5], [1.0]], "y": [0, 1]}'

@@ -7,15 +7,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cfljax.config import read_spec
-from cfljax.config.layers import TOP
+from cfljax.config.layers import TOP_KEYS
 from cfljax.config.train import Train
-from cfljax.config.values import fields_of
+from cfljax.config.values import list_fields
 from cfljax.errors import SpecError
 from tests.config.small import BASE, read
 from tests.hostile.bounds import refused
 
-WORDS = [*TOP, *fields_of(Train), "name", "partition", "clients", "clusters", "hidden", "label", "mu", "seed", "arrive", "angles"]
-WORDS += ["low", "high"]
+WORDS = [*TOP_KEYS, *list_fields(Train), "name", "partition", "clients", "clusters", "hidden", "label", "mu", "seed", "arrive"]
+WORDS += ["angles", "low", "high"]
 VALUES = ["digits", "mnist", "iid", "rotated", "fedavg", "ifca", "cfl_mgd", "mlp", "full", "run", "sgd", "small", "0:3", "3:0:-1"]
 VALUES += ["log(1, 2)", "log(1, 2, 3)", "lin(0, 1, 2)", "log(", "train.lr", "method.ifca.clusters", "", "\n", "\ud800", "é"]
 PIECES = ["[a]", "data = 'digits'", "x = 1", "train.lr = ", "0.1", '"', "[[method]]", "name = 'ifca'", "{", "}", "\n", "'"]
@@ -52,7 +52,7 @@ def test_any_table(table):
 
 
 @CALM
-@given(st.sampled_from(TOP), st.dictionaries(keys, tree, max_size=3), tree)
+@given(st.sampled_from(TOP_KEYS), st.dictionaries(keys, tree, max_size=3), tree)
 def test_a_good_spec_with_anything_in_one_place(key, inner, value):
     _read({**BASE, key: inner})
     _read({**BASE, key: [inner, value]})

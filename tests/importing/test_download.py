@@ -87,7 +87,7 @@ def test_two_at_once_do_not_mix(server, tmp_path):
 
 def test_a_known_set_is_prepared_and_compared_with_its_checksum(server, tmp_path, monkeypatch):
     url, asked, mood = server
-    monkeypatch.setitem(prepare.ORIGINALS, "kmnist", url.removesuffix("file"))
+    monkeypatch.setitem(prepare.ORIGINAL_URLS, "kmnist", url.removesuffix("file"))
     right = hashlib.md5(CONTENT).hexdigest()
     monkeypatch.setitem(prepare.PUBLISHED_MD5, "kmnist", {"a.gz": right, "b.gz": right})
     mood["stop"] = 500_000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax import data
-from cfljax.data.importing_sounds import numbers
+from cfljax.data.importing_sounds import read_wave
 from cfljax.extend import log_mel
 from tests.importing.helpers import imported, refused
 
@@ -44,7 +44,7 @@ def words(folder, speakers=("ann", "bob"), each=4, length=100, form="{word}/{spe
 def test_numbers_of_all_widths_and_channels_are_read(width, channels, tmp_path):
     values = np.concatenate([[[-1.0] * channels, [0.999999] * channels], RNG.uniform(-1, 1, (20, channels))])
     meant = written(tmp_path / "x.wav", values, width, channels)
-    found = numbers(tmp_path / "x.wav")
+    found = read_wave(tmp_path / "x.wav")
     assert found.dtype == np.float32 and found[0] == -1
     np.testing.assert_allclose(found, meant, atol=1e-7)
     np.testing.assert_allclose(found, values.mean(1), atol=1.01 / 2 ** (8 * width - 1))

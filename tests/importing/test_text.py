@@ -44,7 +44,7 @@ def shakespeare(folder, length=20):
 
 
 def shown(home, name, x):
-    return tokens.text_of(mapped.tokens_of(home / "home" / name), np.asarray(x).astype(int).tolist())
+    return tokens.decode_tokens(mapped.read_tokens(home / "home" / name), np.asarray(x).astype(int).tolist())
 
 
 def test_a_sample_of_shakespeare_is_its_characters_and_the_next(home):
@@ -52,7 +52,7 @@ def test_a_sample_of_shakespeare_is_its_characters_and_the_next(home):
     imported(folder, "--length", "20")
     source = data.load("plays")
     assert source.x_train.shape == (80, 20) and source.x_train.dtype == np.float32 and source.table is None
-    names = mapped.tokens_of(home / "home" / "plays")["names"]
+    names = mapped.read_tokens(home / "home" / "plays")["names"]
     assert source.classes == len(names) == 2 + len(set("".join(PLAYS.values())))
     for user, (x, y) in enumerate(train.values()):
         rows = np.flatnonzero(source.user_train == user)
@@ -76,7 +76,7 @@ def test_tokens_with_vectors_are_for_the_lstm(home):
 def test_shorter_samples_cut_a_text_and_longer_ones_are_filled_up(home):
     folder = leaf(home / "t", {"a": (["abcdefg"], ["h"])}, {"a": (["abc"], ["d"])})
     imported(folder, "--length", "3")
-    source, names = data.load("t"), mapped.tokens_of(home / "home" / "t")["names"]
+    source, names = data.load("t"), mapped.read_tokens(home / "home" / "t")["names"]
     pairs = [(shown(home, "t", x), names[y]) for x, y in zip(source.x_train, source.y_train, strict=True)]
     assert pairs == [("abc", "d"), ("def", "g"), ("efg", "h")]
     imported(folder, "--length", "9", "--replace")
@@ -100,7 +100,7 @@ def reddit(folder):
 
 def test_reddits_words_are_followed_by_the_last_target(home):
     imported(reddit(home / "reddit"), "--length", "5")
-    source, kept = data.load("reddit"), mapped.tokens_of(home / "home" / "reddit")
+    source, kept = data.load("reddit"), mapped.read_tokens(home / "home" / "reddit")
     assert kept["kind"] == "words" and set(kept["names"][2:]) == {"<BOS>", "hello", "you", "there", "<EOS>"}
     assert shown(home, "reddit", source.x_train[0]) == "<BOS> hello you there" and kept["names"][source.y_train[0]] == "<EOS>"
 
@@ -128,7 +128,7 @@ def parquet(file, n=20, **more):
 
 def test_texts_with_classes_in_a_parquet_file(home):
     imported(parquet(home / "films.parquet"), "--text", "review", "--length", "6")
-    source, kept = data.load("films"), mapped.tokens_of(home / "home" / "films")
+    source, kept = data.load("films"), mapped.read_tokens(home / "home" / "films")
     assert kept["kind"] == "words" and source.classes == 2 and len(np.unique(source.user_train)) == 4
     for x, y in zip(source.x_train, source.y_train, strict=True):
         assert shown(home, "films", x).startswith("good film" if y else "bad film")
@@ -139,7 +139,7 @@ def test_texts_with_classes_in_a_parquet_file(home):
 def test_texts_without_classes_have_next_tokens(home):
     file = parquet(home / "films.parquet")
     imported(file, "--text", "review", "--next-token", "--tokens", "pairs", "--vocabulary", "40", "--length", "8")
-    source, kept = data.load("films"), mapped.tokens_of(home / "home" / "films")
+    source, kept = data.load("films"), mapped.read_tokens(home / "home" / "films")
     assert kept["kind"] == "pairs" and source.classes == len(kept["names"]) == 40
     text = shown(home, "films", [*source.x_train[0].astype(int), source.y_train[0]])
     assert text and "film number" in "".join(shown(home, "films", x) for x in source.x_train)

@@ -106,7 +106,9 @@ def test_threshold_goes_from_theta_to_a_right_angle():
     assert eps(np.nan, 2.0) == eps(np.inf, 2.0) == eps(2.0, np.nan) == eps(2.0, 2.0)
 
 
-@pytest.mark.parametrize("d", [5, blocks.BLOCK, blocks.BLOCK + 1, rarely(2 * blocks.BLOCK), rarely(2 * blocks.BLOCK + 7)])
+@pytest.mark.parametrize(
+    "d", [5, blocks.BLOCK_COLUMNS, blocks.BLOCK_COLUMNS + 1, rarely(2 * blocks.BLOCK_COLUMNS), rarely(2 * blocks.BLOCK_COLUMNS + 7)]
+)
 def test_products_in_blocks_are_those_of_the_whole(d):
     rng = np.random.default_rng(d)
     weights, x = rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=(3, d)).astype(np.float32)

@@ -18,7 +18,7 @@ def test_optics_is_sklearns(metric):
         points, _ = blobs()
         wanted = OPTICS(min_samples=2, xi=0.2, metric=metric).fit(points).labels_
         labels = host.optics(points, 2, 0.2, metric)
-        np.testing.assert_array_equal(labels, host.by_first_appearance(wanted))
+        np.testing.assert_array_equal(labels, host.renumber_by_appearance(wanted))
         assert labels.dtype == np.int32
         if metric == "euclidean":
             np.testing.assert_array_equal(host.optics(points), labels)  # its defaults are the paper's numbers
@@ -48,7 +48,7 @@ def test_agglomerative_is_sklearns(linkage, metric):
     for wanted in [{"n_clusters": number} for number in (1, 2, 4, 9, len(points))] + cuts:
         other = AgglomerativeClustering(linkage=linkage, metric=metric, **wanted).fit(points).labels_
         ours = host.agglomerative(points, wanted["n_clusters"], wanted.get("distance_threshold"), linkage, metric)
-        np.testing.assert_array_equal(ours, host.by_first_appearance(other))
+        np.testing.assert_array_equal(ours, host.renumber_by_appearance(other))
 
 
 def test_agglomerative_of_few_equal_and_broken_points():
@@ -72,14 +72,14 @@ def test_long_distances_are_those_of_differences(monkeypatch):
     points[3:6] = points[2]
     points[7] = points[8] + 1e-6
     exact = host.distance_matrix(points)
-    monkeypatch.setattr(host, "DIRECT", 0)
+    monkeypatch.setattr(host, "MAX_DIRECT_DIFFERENCES", 0)
     out = host.distance_matrix(points)
     np.testing.assert_allclose(out, exact, rtol=1e-6)
     assert (out == out.T).all() and not out[2:6, 2:6].any()
 
 
 def test_numbers_follow_first_appearance():
-    assert host.by_first_appearance(np.array([7, -1, 3, 7, -5, 0])).tolist() == [0, -1, 1, 0, -1, 2]
+    assert host.renumber_by_appearance(np.array([7, -1, 3, 7, -5, 0])).tolist() == [0, -1, 1, 0, -1, 2]
 
 
 def test_noise_rules():
@@ -134,7 +134,7 @@ def test_one_thread_while_clustering():
         seen.extend(p["num_threads"] for p in threadpool_info())
         return np.zeros(len(rows), int)
 
-    host._on_finite_rows(fit, np.ones((2, 2)))
+    host._fit_finite_rows(fit, np.ones((2, 2)))
     assert set(seen) == {1}
 
 

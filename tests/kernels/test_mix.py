@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from cfljax.kernels.mix import Rule, mix_updates, usable, weights_by, with_noise
+from cfljax.kernels.mix import Rule, add_noise, mix_updates, usable, weights_by
 from tests.kernels.compiled import compiled, mix_models
 
 rng = np.random.default_rng(0)
@@ -20,9 +20,9 @@ def test_updates_are_added_by_weight():
 
 def test_noise_is_as_wide_as_the_largest_weight_says():
     moved = np.zeros((4, 20_000), np.float32)
-    noisy = np.asarray(with_noise(Rule(noise=2.0, key=jax.random.key(0)), MIX, moved))
+    noisy = np.asarray(add_noise(Rule(noise=2.0, key=jax.random.key(0)), MIX, moved))
     np.testing.assert_allclose(noisy.std(axis=1), 2 * MIX.max(axis=1), rtol=0.03)
-    assert with_noise(Rule(), MIX, moved) is moved
+    assert add_noise(Rule(), MIX, moved) is moved
 
 
 def test_an_update_whose_norm_is_no_float32_counts_as_broken():
@@ -107,7 +107,7 @@ def test_shapes_are_checked():
 
 def test_clusters_have_noise_of_their_own():
     rule, mix, moved = Rule(noise=1.0, key=jax.random.key(0)), np.ones((2, 1), np.float32), np.zeros((2, 5000), np.float32)
-    noisy = np.asarray(jax.jit(lambda: with_noise(rule, mix, moved))())
+    noisy = np.asarray(jax.jit(lambda: add_noise(rule, mix, moved))())
     assert abs(np.corrcoef(noisy)[0, 1]) < 0.1
 
 

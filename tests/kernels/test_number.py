@@ -5,7 +5,7 @@ import pytest
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from cfljax.kernels.number import BEYOND, CRITERIA, LEAST, choose_number
+from cfljax.kernels.number import CRITERIA, CURVE_FACTOR, LEAST_SILHOUETTE, choose_number
 
 
 def groups(number, each=8, noise=0.3, seed=0, d=30):
@@ -32,7 +32,7 @@ def silhouette(apart, labels):
 @pytest.mark.parametrize("number", [2, 3, 5, 8])
 def test_groups_are_counted(how, number):
     found = choose_number(groups(number), 8, how)
-    assert found.clusters == number and found.curve.shape == (BEYOND * 8,)
+    assert found.clusters == number and found.curve.shape == (CURVE_FACTOR * 8,)
 
 
 @pytest.mark.parametrize("how", CRITERIA)
@@ -60,7 +60,7 @@ def test_silhouettes_are_those_of_average_linkage():
     np.fill_diagonal(apart, 0)
     tree = hierarchy.linkage(squareform(apart, checks=False), "average")
     curve = choose_number(rows, 4).curve
-    wanted = [LEAST] + [silhouette(apart, hierarchy.fcluster(tree, k, "maxclust")) for k in range(2, 9)]
+    wanted = [LEAST_SILHOUETTE] + [silhouette(apart, hierarchy.fcluster(tree, k, "maxclust")) for k in range(2, 9)]
     np.testing.assert_allclose(curve, wanted, atol=1e-9)
 
 

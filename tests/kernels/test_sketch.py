@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax.kernels.cosine import cosine_matrix
-from cfljax.kernels.sketch import SIZE, _draw, sketch
+from cfljax.kernels.sketch import SKETCH_SIZE, _draw, sketch
 
 made = jax.jit(sketch, static_argnums=(1, 2))
 cosines = jax.jit(cosine_matrix)
@@ -26,7 +26,7 @@ def test_errors_of_cosines_are_below_one_over_the_root_of_the_size():
     x = vectors()
     off = ~np.eye(len(x), dtype=bool)
     error = (np.asarray(cosines(made(x))) - np.asarray(cosines(x)))[off]
-    limit = 1 / np.sqrt(SIZE)  # 0.0156
+    limit = 1 / np.sqrt(SKETCH_SIZE)  # 0.0156
     assert 0.2 * limit < np.sqrt(np.mean(error**2)) < limit  # no better than it can be: it is a projection
     assert np.abs(error).max() < 4.5 * limit and abs(error.mean()) < 0.5 * limit
 
@@ -37,7 +37,7 @@ def test_errors_of_norms_and_distances():
     short = np.asarray(made(x))
     for a, b in ((x, short), (x[1:] - x[:-1], short[1:] - short[:-1])):
         ratio = np.linalg.norm(b, axis=1) / np.linalg.norm(a, axis=1)
-        assert np.abs(ratio - 1).max() < 4.5 / np.sqrt(2 * SIZE)
+        assert np.abs(ratio - 1).max() < 4.5 / np.sqrt(2 * SKETCH_SIZE)
 
 
 def test_a_sketch_is_linear_and_depends_on_no_other_row():
@@ -52,7 +52,7 @@ def test_a_sketch_is_linear_and_depends_on_no_other_row():
 
 
 def test_short_vectors_stay_as_they_are_and_seeds_differ():
-    x = vectors(4, SIZE)
+    x = vectors(4, SKETCH_SIZE)
     assert (np.asarray(made(x)) == x).all()
     seeds = [np.asarray(cosines(made(x, 64, seed))) for seed in (1, 2)]
     assert not np.allclose(*seeds, atol=0.01)

@@ -273,7 +273,9 @@ def test_a_shuffle_in_turn_is_the_same_whatever_is_sorted():
 
 def test_equal_numbers_stay_in_their_order():
     each = jax.random.split(keys.root(1), 200)
-    both = jax.jit(jax.vmap(lambda k: (keys._drawn(k, keys.SHORT), keys.short_permutation(k, keys.SHORT, keys.SHORT))))
+    both = jax.jit(
+        jax.vmap(lambda k: (keys._draw(k, keys.SHORT_LENGTH), keys.short_permutation(k, keys.SHORT_LENGTH, keys.SHORT_LENGTH)))
+    )
     drawn, orders = map(np.asarray, both(each))
     assert np.array_equal(orders, np.argsort(drawn, axis=1, kind="stable"))
     equal = np.diff(np.sort(drawn, axis=1), axis=1) == 0

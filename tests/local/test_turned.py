@@ -28,7 +28,7 @@ def test_a_turned_kernel_trains_to_the_same_model(wide, monkeypatch, hidden):
     hyper = {name: np.float32(value) for name, value in ({"lr": 0.05} | numbers).items()}
     fit = lambda: jax.jit(toy.pulling_solver(model, epochs=3).fit)(keys.root(5), wide, jobs, hyper)  # noqa: E731
     lying = fit()
-    monkeypatch.setattr(dense, "NARROW", 0)
+    monkeypatch.setattr(dense, "MAX_THIN_OUTPUTS", 0)
     assert jax.eval_shape(turned.turned(model).unravel, np.asarray(jobs.start)[0])["dense_0"]["kernel"].shape[0] == 40
     standing = fit()
     assert np.abs(lying.delta).max() > 0.01
@@ -79,8 +79,8 @@ def test_kernels_behind_a_gram_matrix_that_lie_flat_train_to_the_same_model(wide
     jobs = jobs_of(wide, model, anchored, moving)
     hyper = {name: np.float32(value) for name, value in ({"lr": 0.05} | numbers).items()}
     fits = []
-    for narrow in (dense.NARROW, 0):
-        monkeypatch.setattr(dense, "NARROW", narrow)
+    for narrow in (dense.MAX_THIN_OUTPUTS, 0):
+        monkeypatch.setattr(dense, "MAX_THIN_OUTPUTS", narrow)
         shapes = []
 
         def noting(rule, hyper, anchor, shapes=shapes):

@@ -16,7 +16,7 @@ from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.experiment import batching, privacy
 from cfljax.experiment.privacy import Crowd, Draw
-from cfljax.kernels.choose import bounded, private_choice
+from cfljax.kernels.choose import clip_losses, private_choice
 from cfljax.methods import METHODS
 from cfljax.registry.options import traced
 from cfljax.round.choice import chosen
@@ -46,7 +46,7 @@ def frequencies(losses, epsilon, clip, may=None):
 @jax.jit
 def choices(losses, may, epsilon, clip):
     """i32[DRAWS]: what a client with these losses f32[K] chooses of the clusters that it may bool[K]."""
-    costs = jnp.where(may, bounded(losses, clip), jnp.nan)[:, None]
+    costs = jnp.where(may, clip_losses(losses, clip), jnp.nan)[:, None]
     each = keys.fold_each(keys.root(3), "trial", jnp.arange(DRAWS))
     return jax.vmap(lambda key: private_choice(key, costs, jnp.array([7]), epsilon, clip)[0])(each)
 

@@ -6,7 +6,7 @@ import pytest
 
 import cfljax
 from cfljax.config import Train
-from cfljax.config.parts import pairs_of
+from cfljax.config.parts import list_pairs
 from cfljax.devices.machine import this_machine
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble
@@ -105,7 +105,9 @@ def planned(train, method="fedavg"):
     spec = {"data": "digits", "model": {"name": "mlp", "hidden": [7]}, "method": [method], "train": {"rounds": 9} | train}
     (single,) = read_spec(spec).runs()
     made = assemble(single, 1, this_machine())
-    return choose(single, made.model, made.federation, this_machine()), parts_of(made.model, pairs_of(single.options, single.train))
+    return choose(single, made.model, made.federation, this_machine()), parts_of(
+        made.model, list_pairs(single.options, single.train)
+    )
 
 
 def test_a_frozen_first_layer_needs_no_gram_matrix_and_a_frozen_head_may_have_one():
@@ -144,7 +146,7 @@ def test_what_is_frozen_is_not_sent(method, train, down, up):
         ("fedper", {"freeze": "body"}, r"train.freeze: method.fedper itself has parts \(head = \"client\"\)"),
         ("fedbabu", {"parts": {"body": "all"}}, r"train.parts: method.fedbabu itself has parts \(head = \"frozen\"\)"),
         ("fedavg", {"freeze": ["body", "head"]}, "train.freeze: no part is left that trains"),
-        ("fedavg", {"freeze": "head", "parts": {"head": "all"}}, 'train.freeze = "head": it does not train'),
+        ("fedavg", {"freeze": "head", "parts": {"head": "all"}}, 'train.freeze = "head": train.parts lists it too'),
         ("fedavg", {"freeze": "conv"}, 'has no parameters "conv"'),
         ("fedavg", {"freeze": []}, r"train.freeze = \[\]: must name a part"),
         ("fedavg", {"freeze": "head", "schedule": "alternate"}, 'train.freeze = .*schedule = "alternate" trains body and head'),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.kernels.mix import normalised, weights_by
+from cfljax.kernels.mix import fednova_weights, weights_by
 from cfljax.local.averages import lengths
 from cfljax.methods import METHODS
 from cfljax.round.common import first_models
@@ -99,11 +99,11 @@ def test_lengths_are_those_of_each_gradient_followed_on_its_own():
 
 def test_a_straggler_weighs_by_its_samples_and_the_whole_step_is_the_mean_length():
     mix = weights_by(np.array([0, 0, 1, -1], np.int32), np.ones(4, bool), np.array([3.0, 1.0, 2.0, 9.0]), 3)
-    found = np.asarray(normalised(mix, np.array([2.0, 10.0, 4.0, 0.0])))
+    found = np.asarray(fednova_weights(mix, np.array([2.0, 10.0, 4.0, 0.0])))
     wanted = np.array([[0.75 * 4 / 2, 0.25 * 4 / 10, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
     assert np.allclose(found, wanted)
 
 
 def test_no_share_of_a_straggler_gets_lost_with_no_step():
-    found = np.asarray(normalised(np.array([[0.5, 0.5]]), np.array([0.0, 4.0])))
+    found = np.asarray(fednova_weights(np.array([[0.5, 0.5]]), np.array([0.0, 4.0])))
     assert np.allclose(found, [[0.0, 0.25]])

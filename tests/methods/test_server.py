@@ -8,7 +8,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.config import read_spec
-from cfljax.config.optimisers import optimisers
+from cfljax.config.optimisers import list_optimisers
 from cfljax.devices.machine import this_machine
 from cfljax.engine.simulate import simulate
 from cfljax.experiment import batching
@@ -199,7 +199,7 @@ def test_steps_are_those_of_the_plain_optimiser(kind):
 
 @pytest.mark.filterwarnings("ignore:Specifying a key")
 @pytest.mark.parametrize(
-    "name", every(set(optimisers()) - {"noisy_sgd"}, often=("adafactor", "lion", "optimistic_adam", "rprop", "sm3", "sgd"))
+    "name", every(set(list_optimisers()) - {"noisy_sgd"}, often=("adafactor", "lion", "optimistic_adam", "rprop", "sm3", "sgd"))
 )
 def test_any_optimiser_of_optax_serves(name):
     model = toy.model(HIDDEN)

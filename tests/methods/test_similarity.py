@@ -7,7 +7,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.errors import SpecError
-from cfljax.kernels.sketch import SIZE
+from cfljax.kernels.sketch import SKETCH_SIZE
 from cfljax.methods import METHODS, ccs_rfedavg
 from cfljax.registry.options import traced
 from cfljax.round import before
@@ -44,7 +44,7 @@ def test_the_same_clusters_and_the_same_models_to_start_from(name, options, fede
     exact, widths, original = prepared(name, federation, **options), [], before.shortened
     monkeypatch.setattr(before, "shortened", lambda *a: widths.append((b := original(*a)).shape[1]) or b)
     short = prepared(name, federation, similarity="sketch", **options)
-    assert set(widths) == {SIZE}
+    assert set(widths) == {SKETCH_SIZE}
     np.testing.assert_array_equal(short["labels"], exact["labels"])
     np.testing.assert_array_equal(short["guess"], exact["guess"])
     a, b = (found["memory"].directions if name == "fedgroup" else found["models"] for found in (short, exact))
@@ -69,7 +69,7 @@ def test_sattler_splits_by_sketches_as_by_updates_and_the_error_is_that_of_sketc
         np.testing.assert_allclose(a.memory.norms, b.memory.norms, rtol=1e-5)
     assert exact.states[-1].active.sum() > 2
     np.testing.assert_allclose(exact.models(), short.models(), atol=1e-5)
-    assert 0 < error_of(exact.states[1].memory.similarity, short.states[1].memory.similarity) < 1 / np.sqrt(SIZE)
+    assert 0 < error_of(exact.states[1].memory.similarity, short.states[1].memory.similarity) < 1 / np.sqrt(SKETCH_SIZE)
 
 
 @pytest.mark.parametrize("local", [rarely("gradient"), "update"])
@@ -85,7 +85,7 @@ def test_ccs_finds_the_same_clusters_by_sketches_and_takes_the_same_steps(local,
     assert exact.diag("clusters", 0) > 1
     np.testing.assert_allclose(exact.models(), short.models(), atol=1e-5)
     jax.effects_barrier()
-    assert len(seen) == 6 and 0 < error_of(seen[0], seen[3]) < 1 / np.sqrt(SIZE)
+    assert len(seen) == 6 and 0 < error_of(seen[0], seen[3]) < 1 / np.sqrt(SKETCH_SIZE)
 
 
 def test_sketches_keep_no_city_block_distances():

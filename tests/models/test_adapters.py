@@ -8,7 +8,7 @@ from safetensors.numpy import save
 
 from cfljax.models import as_model, build
 from cfljax.models.options import ModelOptions
-from cfljax.models.started import Adapters, started
+from cfljax.models.started import Adapters, apply_start
 from cfljax.results.export import named
 from tests.models.test_models import weights
 
@@ -28,7 +28,7 @@ def adapted(network, lora, tmp_path):
     base = jax.tree.map(np.asarray, network.unravel(weights(network)))
     file = tmp_path / "start.safetensors"
     file.write_bytes(save(named(base)))
-    return base, started(network, ModelOptions(weights=str(file)), lora)
+    return base, apply_start(network, ModelOptions(weights=str(file)), lora)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from cfljax.engine.metrics import METRICS
 from cfljax.models import blocks, build
 from cfljax.models.layers import convolve
-from cfljax.models.starts import normal
+from cfljax.models.starts import to_normal
 from tests.often import rarely
 
 
@@ -55,7 +55,7 @@ KINDS = {"depthwise": (1, 4), "narrower": (4, 3), "wider": (4, 5)}
 @pytest.mark.parametrize("stride", [1, 2, rarely(3)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_forms_agree_in_values_and_gradients_at_every_stride(kind, stride, monkeypatch):
-    monkeypatch.setattr(blocks, "TILE", 2 * 9 * 8 * 4)  # of three images; the last tile has a free place
+    monkeypatch.setattr(blocks, "TILE_FLOATS", 2 * 9 * 8 * 4)  # of three images; the last tile has a free place
     rng = np.random.default_rng(stride)
     of = blocks.depthwise if kind == "depthwise" else convolve
     x, kernel = (rng.normal(size=s).astype(np.float32) for s in [(3, 9, 8, 4), (3, 3, *KINDS[kind])])
@@ -74,7 +74,7 @@ def test_an_embedding_is_the_row_of_its_token_whatever_the_number_of_tokens(monk
     table = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     ids = np.array([[0.0, 4.0, 2.0, 9.0]], np.float32)
     for few in (4, 5):
-        monkeypatch.setattr(blocks, "FEW", few)
+        monkeypatch.setattr(blocks, "MAX_ONE_HOT", few)
         np.testing.assert_array_equal(jax.jit(lambda: blocks.embed(ids, jnp.asarray(table)))()[0], table[[0, 4, 2, 4]])
 
 
@@ -183,7 +183,7 @@ def test_published_starts_have_their_spreads():
     params = jax.tree.map(np.asarray, transformer.unravel(transformer.init(jax.random.key(0))))
     assert 0.018 < np.std(params["block_0"]["attention"]["query"]["kernel"]) < 0.022
     assert 0.0045 < np.std(params["block_0"]["attention"]["out"]["kernel"]) < 0.0055  # a quarter, for eight blocks
-    assert np.isfinite(jax.jit(normal)(np.float32([-1.0, 0.0]))).all()
+    assert np.isfinite(jax.jit(to_normal)(np.float32([-1.0, 0.0]))).all()
 
 
 def test_perplexity_is_e_to_the_mean_loss_of_the_scored():

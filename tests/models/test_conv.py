@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax.models import build, layers
-from cfljax.models.augment import Augmentation, evaluation, training
+from cfljax.models.augment import Augmentation, make_evaluation, make_training
 from cfljax.models.layers import convolve, local_response, pool_2_2, pool_3_2
 
 pooled = jax.jit(pool_2_2)
@@ -28,8 +28,8 @@ def test_all_forms_of_convolution_agree_in_values_and_gradients(size, pooled, mo
         return value, *back(pull)
 
     def patches(together, tiles):
-        monkeypatch.setattr(layers, "TILE", together * 9 * 8 * size * (2 + 4))  # of thirteen images
-        assert layers._tiles(13, 9 * 8 * size * 6, 0) == tiles
+        monkeypatch.setattr(layers, "TILE_FLOATS", together * 9 * 8 * size * (2 + 4))  # of thirteen images
+        assert layers._count_tiles(13, 9 * 8 * size * 6, 0) == tiles
         return both("patches")
 
     in_tiles = {1: (13, 1), 4: (14, 2), 13: (13, 13)}  # of fourteen one place stays free
@@ -117,7 +117,7 @@ def test_on_a_gpu_clients_with_kernels_of_their_own_have_products_and_no_convolu
 
 
 def test_a_tile_has_as_many_numbers_as_a_large_kernel():
-    assert [layers._tiles(64, 14400, least) for least in (7200, 360_000)] == [(64, 8), (64, 16)]
+    assert [layers._count_tiles(64, 14400, least) for least in (7200, 360_000)] == [(64, 8), (64, 16)]
 
 
 @pytest.mark.parametrize("name", ["cnn", "cnn_cifar"])
@@ -187,13 +187,13 @@ def test_augmentation_does_not_depend_on_padding_behind():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4, 9, 8, 3)).astype(np.float32)
     garbage = np.concatenate([x, np.full((3, 9, 8, 3), 1e6, np.float32)])
-    apply = jax.jit(training(EVERYTHING))
+    apply = jax.jit(make_training(EVERYTHING))
     np.testing.assert_array_equal(apply(jax.random.key(0), x), apply(jax.random.key(0), garbage)[:4])
 
 
 def test_crops_are_pieces_of_the_image_flipped_half_of_the_time():
     image = np.arange(64, dtype=np.float32).reshape(8, 8, 1)
-    out = np.asarray(jax.jit(training(Augmentation(crop=6, flip=True)))(jax.random.key(0), np.stack([image] * 200)))
+    out = np.asarray(jax.jit(make_training(Augmentation(crop=6, flip=True)))(jax.random.key(0), np.stack([image] * 200)))
     pieces = {(i, j): image[i : i + 6, j : j + 6] for i in range(3) for j in range(3)}
     seen, flips = set(), 0
     for x in out:
@@ -208,11 +208,11 @@ def test_crops_are_pieces_of_the_image_flipped_half_of_the_time():
 def test_brightness_adds_and_contrast_stretches_about_the_mean():
     image = np.random.default_rng(0).normal(size=(5, 5, 2)).astype(np.float32)
     x = np.stack([image] * 50)
-    added = np.asarray(jax.jit(training(Augmentation(brightness=0.3)))(jax.random.key(0), x)) - x
+    added = np.asarray(jax.jit(make_training(Augmentation(brightness=0.3)))(jax.random.key(0), x)) - x
     assert np.ptp(added, axis=(1, 2, 3)).max() < 1e-6
     assert 0.2 < added.max() <= 0.3
     assert -0.3 <= added.min() < -0.2
-    stretched = np.asarray(jax.jit(training(Augmentation(contrast=0.5)))(jax.random.key(0), x))
+    stretched = np.asarray(jax.jit(make_training(Augmentation(contrast=0.5)))(jax.random.key(0), x))
     np.testing.assert_allclose(stretched.mean((1, 2)), x.mean((1, 2)), atol=1e-6)
     factor = stretched.std((1, 2)) / x.std((1, 2))
     np.testing.assert_allclose(factor[:, 0], factor[:, 1], rtol=1e-5)
@@ -237,7 +237,7 @@ def test_evaluation_takes_the_centre_and_draws_nothing():
 def test_standardised_images_have_mean_zero_and_variance_one_and_flat_ones_are_zero():
     x = np.random.default_rng(0).normal(5, 3, size=(2, 8, 8, 3)).astype(np.float32)
     x[1] = 0.7
-    out = np.asarray(jax.jit(evaluation(Augmentation(standardise=True)))(x))
+    out = np.asarray(jax.jit(make_evaluation(Augmentation(standardise=True)))(x))
     np.testing.assert_allclose([out[0].mean(), out[0].var()], [0, 1], atol=1e-5)
     assert np.abs(out[1]).max() < 0.02
 

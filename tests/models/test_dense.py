@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax.local.turned import turned
-from cfljax.models.dense import product, thin
+from cfljax.models.dense import is_thin, product
 from tests import toy
 
 X = jax.random.normal(jax.random.key(0), (6, 40))
@@ -28,7 +28,7 @@ def agree(ours, theirs):
 @SHAPES
 def test_gradients_are_those_of_a_matrix_product(outputs):
     kernel = kernel_of(outputs)
-    assert thin(kernel.shape) == (outputs == 4)
+    assert is_thin(kernel.shape) == (outputs == 4)
     ours, theirs = (jax.jit(jax.value_and_grad(loss_by(f), (0, 1)))(kernel, X) for f in (product, jnp.matmul))
     assert np.abs(theirs[1][0]).max() > 0.1
     agree(ours, theirs)

@@ -12,7 +12,7 @@ from safetensors.numpy import save
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.models import build
 from cfljax.models.options import ModelOptions
-from cfljax.models.started import Adapters, started
+from cfljax.models.started import Adapters, apply_start
 from cfljax.results.export import named, state_dict
 from tests.often import rarely
 from tests.reference import pretrained
@@ -103,7 +103,7 @@ def begun(case, arrays, tmp_path, lora=None, classes=5, **told):
     """The network of the case, and the model that starts from the arrays."""
     network = network_of(case, classes)
     told = ModelOptions(weights=written(tmp_path / "theirs.safetensors", arrays), **told)
-    return network, started(network, told, lora)
+    return network, apply_start(network, told, lora)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -201,7 +201,7 @@ def frozen(case, arrays, tmp_path, name="theirs"):
     options, shape = CASES[case][:2]
     told = {"weights": written(tmp_path / f"{name}.safetensors", arrays), "frozen": "body"}
     network = build(case, options | told, shape, 5)
-    return network, started(network, ModelOptions(**told), None)
+    return network, apply_start(network, ModelOptions(**told), None)
 
 
 @pytest.mark.parametrize("case", ["resnet18", rarely("mobilenet_v2")])
@@ -240,7 +240,7 @@ def test_what_has_no_place_in_the_model_is_named(tmp_path):
 
 def test_the_head_of_such_a_file_may_be_of_other_classes(tmp_path):
     arrays = drawn(of_vision(classes=9))
-    with pytest.warns(SpecWarning, match="the head begins anew: head/bias is 9, here 5"):
+    with pytest.warns(SpecWarning, match="the head is initialised anew: head/bias is 9, here 5"):
         _, model = begun("vit_tiny", arrays, tmp_path)
     params = model.unravel(model.init(jax.random.key(0)))
     np.testing.assert_array_equal(params["class_token"], arrays["cls_token"][0, 0])
@@ -290,7 +290,7 @@ def from_module(module, name, options, shape, classes, tmp_path):
     network = build(name, options, shape, classes)
     assert network.size == sum(each.numel() for each in module.parameters())
     arrays = {name: value.numpy() for name, value in module.state_dict().items()}
-    return started(network, ModelOptions(weights=written(tmp_path / "theirs.safetensors", arrays)), None)
+    return apply_start(network, ModelOptions(weights=written(tmp_path / "theirs.safetensors", arrays)), None)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
@@ -311,7 +311,7 @@ def test_torchvisions_own_batch_normalisation_gives_its_outputs_if_it_is_frozen(
     module.train()(torch.randn(16, 3, 64, 64))  # which counts means and variances
     arrays = {name: value.numpy() for name, value in module.state_dict().items()}
     told = {"weights": written(tmp_path / "theirs.safetensors", arrays), "frozen": "body"}
-    model = started(build(name, {"stem": "large"} | told, (65, 64, 3), 7), ModelOptions(**told), None)
+    model = apply_start(build(name, {"stem": "large"} | told, (65, 64, 3), 7), ModelOptions(**told), None)
     theirs, ours = seen(module, model, (65, 64, 3))
     np.testing.assert_allclose(ours, theirs, atol=2e-4 * np.abs(theirs).max())
 

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save
 
 from cfljax.models import MODELS, build
-from cfljax.models.started import MEANS, started
+from cfljax.models.started import POOLED_MODELS, apply_start
 from cfljax.results.export import named, state_dict
 
 torch = pytest.importorskip("torch")
@@ -45,7 +45,7 @@ def test_outputs_and_gradients_are_those_of_pytorch_with_the_same_weights(case):
     x = rng.integers(5, size=(4, *shape)) if tokens else rng.normal(size=(4, *shape)).astype(np.float32)
     y = np.arange(4) % classes
     forget_bias = 1.0 if name == "char_lstm" else 0.0
-    module = theirs.load(make(), state_dict(params, forget_bias, name not in MEANS))
+    module = theirs.load(make(), state_dict(params, forget_bias, name not in POOLED_MODELS))
     seen = torch.from_numpy(x if tokens else np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
     logits = module(seen)
     torch.nn.functional.cross_entropy(logits, torch.from_numpy(y)).backward()
@@ -82,7 +82,7 @@ def test_a_start_from_pytorch_has_its_outputs(case, tmp_path):
     file = tmp_path / "theirs.safetensors"
     file.write_bytes(save(arrays))
     name, tokens = case.split()[0], len(shape) == 1
-    model = started(build(name, options, shape, classes), MODELS.check(name, options | {"weights": str(file)}, "model"), None)
+    model = apply_start(build(name, options, shape, classes), MODELS.check(name, options | {"weights": str(file)}, "model"), None)
     rng = np.random.default_rng(0)
     x = rng.integers(5, size=(3, *shape)) if tokens else rng.normal(size=(3, *shape)).astype(np.float32)
     theirs_of = module(torch.from_numpy(x if tokens else np.ascontiguousarray(x.transpose(0, 3, 1, 2))))

@@ -10,8 +10,8 @@ from safetensors.numpy import save
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.models import MODELS, build
 from cfljax.models.options import ModelOptions
-from cfljax.models.started import MEANS, Adapters, features_of, on_features, started, told_of
-from cfljax.models.weights import read, start_of
+from cfljax.models.started import POOLED_MODELS, Adapters, apply_start, common_options, split_features, to_head_model
+from cfljax.models.weights import read_arrays, read_start
 from cfljax.results.export import named, state_dict
 from tests.models.test_models import SMALL, batch, small, weights
 from tests.often import every, rarely
@@ -28,8 +28,10 @@ def test_every_model_comes_back_from_either_layout(name, layout, tmp_path):
     model = small(name)[0]
     flat = weights(model)
     params = jax.tree.map(np.asarray, model.unravel(flat))
-    arrays = named(params) if layout == "jax" else state_dict(params, 0.5, name not in MEANS)
-    start = start_of(model, write(tmp_path / "a.safetensors", arrays), 0.5 if layout == "torch" else 9.0, name not in MEANS)
+    arrays = named(params) if layout == "jax" else state_dict(params, 0.5, name not in POOLED_MODELS)
+    start = read_start(
+        model, write(tmp_path / "a.safetensors", arrays), 0.5 if layout == "torch" else 9.0, name not in POOLED_MODELS
+    )
     np.testing.assert_allclose(start.flat, flat, atol=1e-6)
     assert start.known.all() and not start.misfit
 
@@ -38,22 +40,22 @@ def test_a_head_of_another_shape_begins_anew_and_nothing_else_may(tmp_path):
     three, five = build("mlp", {"hidden": [4]}, (6,), 3), build("mlp", {"hidden": [4]}, (6,), 5)
     flat = weights(three)
     file = write(tmp_path / "three.safetensors", named(three.unravel(flat)))
-    with pytest.warns(SpecWarning, match="the head begins anew: dense_1/bias is 3, here 5"):
-        model = started(five, ModelOptions(weights=file), None)
+    with pytest.warns(SpecWarning, match="the head is initialised anew: dense_1/bias is 3, here 5"):
+        model = apply_start(five, ModelOptions(weights=file), None)
     begun, own = model.unravel(model.init(jax.random.key(3))), five.unravel(five.init(jax.random.key(3)))
     np.testing.assert_array_equal(begun["dense_0"]["kernel"], three.unravel(flat)["dense_0"]["kernel"])
     np.testing.assert_array_equal(begun["dense_1"]["kernel"], own["dense_1"]["kernel"])
     wide = build("mlp", {"hidden": [7]}, (6,), 3)
     with pytest.raises(SpecError, match=r'does not fit model "mlp": dense_0/bias 4, here 7 \(and 1 more\)'):
-        started(wide, ModelOptions(weights=file), None)
+        apply_start(wide, ModelOptions(weights=file), None)
     with pytest.raises(SpecError, match="conv_0/bias is missing"):
-        started(small("cnn")[0], ModelOptions(weights=file), None)
+        apply_start(small("cnn")[0], ModelOptions(weights=file), None)
 
 
 def test_halves_and_doubles_and_whole_numbers_are_read(tmp_path):
     x = np.float32([[1.5, -2.0]])
     kinds = {name: x.astype(name) for name in ("float16", "float64", jax.numpy.bfloat16.dtype.name)}
-    found = read(write(tmp_path / "kinds.safetensors", kinds | {"counter": np.array(7)}))
+    found = read_arrays(write(tmp_path / "kinds.safetensors", kinds | {"counter": np.array(7)}))
     for name in kinds:
         assert found[name].dtype == np.float32
         np.testing.assert_array_equal(found[name], x)
@@ -75,8 +77,8 @@ def broken(kind, whole):
 def test_a_broken_file_says_so_in_one_line(kind, tmp_path):
     file = tmp_path / "broken.safetensors"
     file.write_bytes(broken(kind, save({"a": np.ones((3, 2), np.float32)})))
-    with pytest.raises(SpecError, match="is no whole safetensors file") as raised:
-        read(str(file))
+    with pytest.raises(SpecError, match="is not a complete safetensors file") as raised:
+        read_arrays(str(file))
     assert "\n" not in str(raised.value)
 
 
@@ -85,7 +87,7 @@ def test_jitter_differs_by_key_and_has_the_size_of_each_layer(tmp_path):
     params = jax.tree.map(np.array, model.unravel(weights(model)))
     params["dense_0"]["kernel"] *= 0.1
     file = write(tmp_path / "a.safetensors", named(params))
-    init = started(model, ModelOptions(weights=file, jitter=0.5), None).init
+    init = apply_start(model, ModelOptions(weights=file, jitter=0.5), None).init
     one, other = (np.asarray(model.unravel(init(jax.random.key(seed)))["dense_0"]["kernel"]) for seed in (0, 1))
     assert not np.allclose(one, other)
     assert 0.45 < np.std(one - params["dense_0"]["kernel"]) / np.std(params["dense_0"]["kernel"]) < 0.55
@@ -107,7 +109,7 @@ def test_adapters_begin_as_the_file_and_move_the_kernels_by_their_product(where,
     flat = weights(full)
     base = jax.tree.map(np.asarray, full.unravel(flat))
     told = ModelOptions(weights=write(tmp_path / "a.safetensors", named(base)))
-    model = started(full, told, Adapters(2, 6.0, where, head))
+    model = apply_start(full, told, Adapters(2, 6.0, where, head))
     assert model.size == size
     params = model.unravel(model.init(jax.random.key(0)))
     whole = jax.jit(model.whole)
@@ -132,7 +134,7 @@ def test_adapters_with_jitter_move_kernels_by_their_spread(tmp_path):
     full = build("transformer", {"width": 32, "depth": 1, "heads": 2}, (6,), 5)
     base = full.unravel(weights(full))
     told = ModelOptions(weights=write(tmp_path / "a.safetensors", named(base)), jitter=0.5)
-    model = started(full, told, Adapters(8, 16.0, "dense", False))
+    model = apply_start(full, told, Adapters(8, 16.0, "dense", False))
     begun = jax.jit(lambda key: model.whole(model.unravel(model.init(key))))(jax.random.key(0))
     one, other = (np.asarray(tree["block_0"]["dense_0"]["kernel"]) for tree in (begun, base))
     assert 0.35 < np.std(one - other) / np.std(other) < 0.65
@@ -149,7 +151,7 @@ def test_adapters_without_a_layer_are_refused(name, lora, words, tmp_path):
     model = small(name)[0]
     told = ModelOptions(weights=write(tmp_path / "a.safetensors", named(model.unravel(weights(model)))))
     with pytest.raises(SpecError, match=words):
-        started(model, told, lora)
+        apply_start(model, told, lora)
 
 
 def test_an_own_option_called_weights_is_the_users():
@@ -165,7 +167,7 @@ def test_an_own_option_called_weights_is_the_users():
     MODELS.add("mine", lambda options, sample_shape, classes: None, Options)
     made = MODELS.check("mine", {"rate": 0.5, "weights": "w", "frozen": "body"}, "model")
     assert (made.rate, made.weights, made.frozen) == (0.5, "w", "body")
-    assert told_of(made) == ModelOptions(frozen="body")
+    assert common_options(made) == ModelOptions(frozen="body")
 
 
 EVERY = ("mclr", "mlp", "cnn", "cnn_cifar", "lstm", "resnet20", "resnet18", "mobilenet_v2", "vit_tiny", "char_lstm", "transformer")
@@ -176,11 +178,11 @@ def test_every_model_has_a_head_that_makes_its_outputs_of_the_features_of_a_froz
     network, shape, classes = small(name)
     flat = weights(network)
     file = write(tmp_path / "a.safetensors", named(network.unravel(flat)))
-    divided = started(network, ModelOptions(weights=file, frozen="body", jitter=0.1), None)
+    divided = apply_start(network, ModelOptions(weights=file, frozen="body", jitter=0.1), None)
     params = divided.unravel(divided.init(jax.random.key(0)))
-    both, width = features_of(network)
+    both, width = split_features(network)
     x, _ = batch(shape, classes)
-    alone = on_features(network, divided, classes, width)
+    alone = to_head_model(network, divided, classes, width)
     assert alone.size == divided.size == width * (1 if classes == 2 else classes) + (1 if classes == 2 else classes)
 
     @jax.jit

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from cfljax import __version__
 from cfljax.commands import cli
 from cfljax.commands.completion import SHELLS, words_of
+from cfljax.federation import PARTITIONS
 from tests.packaging.own import forgotten
 
 
@@ -128,11 +130,38 @@ def complete(words, shell="bash"):
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 def test_bash_completes_commands_flags_and_values():
-    assert complete(["cfljax"])[:2] == ["sweep", "tune"]
+    assert complete(["cfljax"])[:2] == ["init", "sweep"]
     offered = set(complete(["cfljax", "sweep"]))
     assert {"--out", "--dry-run", "--shard"} <= offered and "--as-worker" not in offered
     assert complete(["cfljax", "sweep", "--keep"]) == ["models", "labels", "none"]
+    assert complete(["cfljax", "run", "--model"])[:2] == ["mclr", "mlp"] and "wandb" in complete(["cfljax", "load", "--log"])
     assert {"ifca", "fedgroup"} <= set(complete(["cfljax", "run"])) and "import" in complete(["cfljax", "data"])
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["data.par"], ["data.partition="]),
+        (["data.partition", "=", "rot"], ["rotated"]),
+        (["data.partition", "="], list(PARTITIONS)),
+        (["train.average_"], []),
+        (["method", "=", "fedg"], ["fedgroup"]),
+        (["method.ifca.res"], ["method.ifca.reseed="]),
+        (["method.ifca.reseed", "=", ""], ["never", "when_empty", "always"]),
+        (["train.keep_state", "=", "t"], ["true"]),
+        (["data.alp"], ["data.alpha="]),
+        (["see"], ["seeds="]),
+    ],
+)
+def test_bash_completes_keys_and_values_of_set(typed, offered):
+    typed = [word for word in typed if word]
+    text = SHELLS["bash"]()
+    last = [*["cfljax", "sweep", "--set"], *typed]
+    line = f"COMP_WORDS=({' '.join(map(shlex.quote, last))}); COMP_CWORD={len(last) - 1}; _cfljax; echo ${{COMPREPLY[@]}}"
+    called = f'cfljax() {{ {sys.executable} -m cfljax.commands.cli "$@"; }}'
+    done = subprocess.run(["bash", "-c", f"{text}\n{called}\n{line}"], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == offered and not done.stderr
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
