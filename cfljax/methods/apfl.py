@@ -64,12 +64,12 @@ class APFL(AtHome):
         return jnp.append(w, hyper["alpha"])
 
     def personal(self, state: Kept) -> Array:
-        """The mixture with the global model."""
+        """Return the mixture with the global model."""
         share = jnp.where(state.drawn, state.home[:, -1], 0.0)[:, None]
         return share * state.home[:, :-1] + (1 - share) * state.w
 
     def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
-        """The mean share."""
+        """Return the mean share."""
         return {"alpha": mean(home[:, -1])}
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:

@@ -154,7 +154,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 def _hear(
     config: Config, local: Solver, key: Array, federation: Federation, cohort: Cohort, jobs: Jobs, hyper: Hyper
 ) -> tuple[Heard, Updates | None]:
-    """What the server receives, and the steps −η g_k as updates; None in their place where they were summed in blocks."""
+    """Return what the server receives, and the steps −η g_k as updates; None in their place where they were summed in blocks."""
     by_gradient = config.local == "gradient"
     if by_gradient:  # the gradients themselves
         local = local.with_step(lambda _: LocalStep(jnp.float32(1)))

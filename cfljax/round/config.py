@@ -135,21 +135,22 @@ class MethodConfig:
         return ""
 
     def check(self, where: str) -> None:
-        """Raises SpecError if options contradict each other. `where` is the name of the options' table, for the message."""
+        """Raise SpecError if options contradict each other. `where` is the name of the options' table, for the message."""
 
     def check_labels(self, where: str) -> None:
         """Raise SpecError if a sample must have one label. It is called where samples have several. `where`: as for `check`."""
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raises SpecError if options contradict the tables `train`, `data` or `model` of the run. `where`: as for `check`."""
+        """Raise SpecError if options contradict the tables `train`, `data` or `model` of the run. `where`: as for `check`."""
 
     def per_client(self, clients: int, d: int) -> int:
-        """The numbers that a run holds in memory for each of its `clients` clients at once. `d`: the number of parameters."""
+        """Return the numbers that a run holds in memory for each of its `clients` clients at once. `d`: the number of
+        parameters."""
         return self.vectors_kept * d
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """The numbers of noised sums that a run of `rounds` rounds publishes, for the accounting of `train.privacy`: (sums over the
-        participants of a round, sums over all clients)."""
+        """Return the numbers of noised sums that a run of `rounds` rounds publishes, for the accounting of `train.privacy`: (sums
+        over the participants of a round, sums over all clients)."""
         return rounds, 0
 
 
@@ -175,4 +176,5 @@ class MakeMethod(Protocol[Config]):
     """The type of `make` in a method's file, which the registry holds."""
 
     def __call__(self, config: Config, model: Model, solver: Solver, /) -> Method[Any]:
-        """The method for these options, this model and this solver. Lists of methods show the first line of its docstring."""
+        """Return the method for these options, this model and this solver. Lists of methods show the first line of its
+        docstring."""
