@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from cfljax.registry.options import Table
 
 COMMANDS = {
     "init": "write a first spec, for your data or for handwritten digits",
@@ -37,6 +41,15 @@ def command_parser(prog: str, about: str, examples: str, kind: type[Parser] = Pa
 def link(path: Path) -> str:
     """The path of a file, in a terminal as a link to it."""
     return f"\033]8;;{path.resolve().as_uri()}\033\\{path}\033]8;;\033\\" if sys.stdout.isatty() else str(path)
+
+
+def warn_of_divergence(records: Iterable[Table]) -> None:
+    """Say on standard error, if runs diverged, when they did and what to lower."""
+    if lost := [record for record in records if record["status"] == "diverged"]:
+        runs = "a run" if len(lost) == 1 else f"{len(lost)} runs"
+        rates = ", ".join(f"{rate:g}" for rate in sorted({record["config"]["train"]["lr"] for record in lost}))
+        first = min(record["diverged_at"] for record in lost)
+        print(f"cfljax: {runs} diverged, the first in round {first}: lower train.lr ({rates})", file=sys.stderr)
 
 
 def positive(text: str) -> int:

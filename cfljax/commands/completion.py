@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cfljax.commands import COMMANDS
-from cfljax.config.values import Field, fields_of
+from cfljax.config.values import Field, list_fields
 from cfljax.data import SOURCES
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
@@ -64,7 +64,7 @@ def set_words(begun: str) -> list[str]:
         table = key.rpartition(".")[0]
         inside[table] = [METHODS.entry(key.split(".")[1]).options]
     fields: dict[str, Field] = {
-        f"{at}.{name}": f for at, kinds in inside.items() for kind in kinds for name, f in fields_of(kind).items()
+        f"{at}.{name}": f for at, kinds in inside.items() for kind in kinds for name, f in list_fields(kind).items()
     }
     if equals:
         field = fields.get(key)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import accuracy, command_parser, link, preview
+from cfljax.commands import accuracy, command_parser, link, preview, warn_of_divergence
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -121,6 +121,7 @@ def run(flags: argparse.Namespace) -> int:
     print(f"\n{spec.name}: {computed}; {ended}. Results: {folder}")
     if not flags.no_report:
         print(f"Report: {link(report(results))}")
+    warn_of_divergence(results.records.values())
     for record in results.records.values():
         if record["status"] == "failed":
             print(f"failed: {record['label']} (seed {record['seed']}): {record['error']}", file=sys.stderr)
