@@ -193,7 +193,7 @@ def _table(data: ReportData) -> str:
 def _row(row: Row, columns: list[Column], folders: bool, shade: str) -> str:
     each = row.configuration
     swatch = f'<i class="swatch" style="background:{shade}"></i>' if shade else '<i class="swatch"></i>'
-    cells = [f'<th title="{_escaped(each.name)}">{swatch}{_escaped(each.short)}</th>']
+    cells = [f'<th title="{_escaped(each.name)}">{swatch}{_escaped(each.title)}</th>']
     if folders:
         cells.append(f'<td class="word">{_escaped(each.folder)}</td>')
     cells.append(f'<td data-value="{len(each.units)}">{_escaped(each.runs)}</td>')

@@ -105,7 +105,7 @@ const FIGURES = {
 function settle() {
   const missing = [...document.querySelectorAll("figure")].filter(figure => !figure.querySelector(".plot svg"));
   for (const figure of missing) figure.classList.add("empty");
-  const names = missing.map((figure, i) => [i ? " · " : "Not in these runs: ", tag("span", { title: figure.querySelector(".plot").textContent }, figure.querySelector("h3").textContent)]);
+  const names = missing.map((figure, i) => [i ? " · " : "Not in these runs: ", tag("span", { title: (figure.querySelector(".nothing") || figure).textContent }, figure.querySelector("h3").textContent)]);
   document.getElementById("missing").append(...names.flat());
   draw();
 }
