@@ -15,6 +15,7 @@ NO_DEVICE_HAS_LESS = 1 << 30
 
 def dry_run(spec: Spec) -> None:
     """Print what would run. SpecError for what a run would refuse, and for more than this machine's memory."""
+    from cfljax.commands.methods import describe
     from cfljax.experiment import assemble, batching
     from cfljax.experiment.dry_run import dry_run as would_run
     from cfljax.experiment.model_size import size_of_run
@@ -38,7 +39,8 @@ def dry_run(spec: Spec) -> None:
 
     for message in spec.warnings:
         print(f"cfljax: {message}", file=sys.stderr)
-    print(would_run(batches, size, crowd))
+    sent = {run.label: describe(run.method).communication or "as its docstring says" for run in spec.runs()}
+    print(would_run(batches, size, crowd, [f"  {label}: {words}" for label, words in sent.items()]))
     if any(batching.held(batch.first, size(batch)) > NO_DEVICE_HAS_LESS for batch in batches):
         from cfljax.devices.machine import this_machine  # starts JAX's backend, which takes seconds where there are accelerators
 

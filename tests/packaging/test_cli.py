@@ -122,6 +122,20 @@ sys.exit(5)
     assert ran.returncode == 5 and ran.stdout.endswith("code 0\n")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{kill}\nfrom cfljax import script\nsys.meta_path.insert(0, Kill)\nscript.main()",
+        "{kill}\nfrom cfljax.commands import cli\ncli.importlib.import_module = Kill.find_spec\ncli.run_program()",
+    ],
+)
+def test_a_signal_while_modules_are_imported_is_a_line_and_no_traceback(text):
+    kill = "class Kill:\n  def find_spec(*_): os.kill(os.getpid(), signal.SIGINT)"
+    begun = "import os, signal, sys\nsys.argv = ['', 'sweep']\n" + text.format(kill=kill)
+    ran = subprocess.run([sys.executable, "-c", begun], capture_output=True, text=True)
+    assert ran.returncode == 130 and ran.stderr == "cfljax: stopped; start the same command again to go on\n"
+
+
 def complete(words, shell="bash"):
     text = SHELLS[shell]()
     line = f"COMP_WORDS=({' '.join(words)} ''); COMP_CWORD={len(words)}; _cfljax; echo ${{COMPREPLY[@]}}"
@@ -180,6 +194,14 @@ def test_options_of_the_one_method_need_no_name(capsys):
     flags = ["--data", "blobs", "--model", "mclr", "--quiet", "--set", "train.rounds=1"]
     assert cli.main(["run", "fedprox", *flags, "--set", "method.mu=-1"]) == 2
     assert "method.fedprox.mu = -1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lr", [1e9, 0.1])
+def test_a_run_that_diverges_says_what_to_lower(lr, capsys):
+    words = ["--rounds", "2", "--lr", str(lr), "--data", "blobs", "--set", "data.samples=200", "--quiet"]
+    assert cli.main(["run", "fedavg", *words]) == 0
+    hint = re.fullmatch(r"cfljax: a run diverged, the first in round [12]: lower train.lr \(1e\+09\)\n", capsys.readouterr().err)
+    assert (hint is not None) == (lr > 1)
 
 
 def test_options_of_a_run_are_flags_and_what_others_call_them_is_known(capsys):
