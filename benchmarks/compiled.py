@@ -51,7 +51,7 @@ def compile_programs(target: str, spec: Row) -> Iterator[Any]:
     from cfljax.devices.machine import this_machine
     from cfljax.devices.mesh import Shape
     from cfljax.engine import compiling, simulate
-    from cfljax.engine.groups import Group, part, width
+    from cfljax.engine.groups import Group, group_width, slice_runs
     from cfljax.experiment import assemble, batching
 
     _, platform, memory = TARGETS[target]
@@ -69,10 +69,10 @@ def compile_programs(target: str, spec: Row) -> Iterator[Any]:
     with jax.enable_x64(False), jax.threefry_partitionable(True):
         parts = assemble.assemble(batch.first, batch.width, machine)
         parts = parts._replace(federation=jax.tree.map(np.asarray, parts.federation))
-        group = simulate.group_of(parts, batch.seeds, batch.hypers)
+        group = simulate.make_group(parts, batch.seeds, batch.hypers)
         made: list[tuple[Any, Any]] = []
         compiling.compile_later = lambda f, forms, *_, **__: made.append((f, forms)) or Later()  # type: ignore[func-returns-value]
-        group = Group(*part(tuple(group), 0, width(parts, group.keys.shape[0])))
+        group = Group(*slice_runs(tuple(group), 0, group_width(parts, group.keys.shape[0])))
         with contextlib.suppress(InterruptedError):
             compiling.compile_programs(parts, group, parts.federation)
         for f, forms in made[:2]:

@@ -265,12 +265,12 @@ def shares(options: Shares, source: Source, rng: Rng) -> Parts:
     spare = have - least * np.bincount(of.ravel(), minlength=number)
     if np.any(spare < 0):
         fits = int(have.min()) // (least * k) * number
-        raise wrong("clients", options.clients, f"each has {least} samples of each of {k} classes at least; about {fits} fit")
+        raise bad_option("clients", options.clients, f"each has {least} samples of each of {k} classes at least; about {fits} fit")
     share = rng.lognormal(0.0, options.sigma, (number, -(-options.clients // number), k))
     share *= spare[:, None, None] / share.sum((1, 2), keepdims=True)
     counts = np.zeros((options.clients, number), np.int64)
     np.put_along_axis(counts, of, least + share[of, (user // number)[:, None], np.arange(k)].astype(np.int64), axis=1)
     ends = np.cumsum(counts, axis=0)
     held = [np.concatenate([of_class[c][ends[u, c] - counts[u, c] : ends[u, c]] for c in of[u]]) for u in user]
-    train, test = train_and_test(held, options.test, rng)
+    train, test = split_train_test(held, options.test, rng)
     return Parts(train, test, (user % number).astype(np.int32))

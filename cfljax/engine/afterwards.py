@@ -1,5 +1,5 @@
-"""What is computed once, when all rounds are over: the scores of clients after some steps of local training, from the model that
-each is given. `engine.newcomers` and `engine.finetune` say who these clients are, and which models they get."""
+"""The last step of a run: clients are scored after some steps of local training from the model that each is given.
+`engine.newcomers` and `engine.finetune` choose the clients and their models."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from cfljax.devices.spread import everywhere
 from cfljax.engine import groups
 from cfljax.engine.compiling import chooses
 from cfljax.engine.groups import Group
-from cfljax.engine.program import in_round, over_runs
+from cfljax.engine.program import enter_round, map_over_runs
 from cfljax.engine.scoring import score, score_mixtures
 from cfljax.engine.settings import Assembled, Tuned
-from cfljax.engine.simulation import fetched
+from cfljax.engine.simulation import fetch
 from cfljax.lazy import jax, jnp
 from cfljax.local.schedule import Work
 from cfljax.types import Array, Federation, Hyper, Jobs, Split, Tree
@@ -42,9 +42,9 @@ class Stage(NamedTuple):
 
     federation: Federation
     test: Split
-    """What they are scored on."""
+    """The samples that they are scored on."""
     who: Array
-    """bool[C]: who is trained and scored."""
+    """bool[C]: the clients that are trained and scored."""
     at: Placed
 
 
@@ -55,14 +55,14 @@ Found = dict[str, np.ndarray]
 
 
 def make_end(parts: Assembled, tuned: Tuned, name: str, place: Place) -> Callable[..., dict[str, Array]]:
-    """The program of one run: (key, state, hyper, rounds i32[], federation) -> Found. `name`: of its random keys."""
+    """Make the program of one run: (key, state, hyper, rounds i32[], federation) -> Found. `name`: of its random keys."""
     everybody = np.array(tuned.ids, np.int32)
-    number, width = len(everybody), at_once(parts, tuned)
+    number, width = len(everybody), batch_width(parts, tuned)
     blocks = jnp.asarray(np.resize(everybody, (-(-number // width), width)))
     real = jnp.arange(blocks.size).reshape(blocks.shape) < number
 
     def end(key: Array, state: Tree, hyper: Hyper, rounds: Array, federation: Federation) -> dict[str, Array]:
-        state, federation = in_round(parts.method, state, federation, rounds)
+        state, federation = enter_round(parts.method, state, federation, rounds)
         stage = place(parts, state, hyper, rounds, federation)
         at, seed = stage.at, keys.fold(key, name)
 
@@ -72,7 +72,7 @@ def make_end(parts: Assembled, tuned: Tuned, name: str, place: Place) -> Callabl
             own = dataclasses.replace(own, uid=jnp.where(mask, own.uid, -1))
             mixture = None if at.mixture is None else at.mixture[ids]
             here = Stage(own, stage.test.take(ids), stage.who[ids] & own.real, at._replace(which=at.which[ids], mixture=mixture))
-            return _scored(parts, tuned, seed, here, hyper)
+            return _train_and_score(parts, tuned, seed, here, hyper)
 
         found = jax.lax.map(one, (blocks, real))
         correct, samples = jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:])[:number], found)
@@ -81,13 +81,13 @@ def make_end(parts: Assembled, tuned: Tuned, name: str, place: Place) -> Callabl
     return end
 
 
-def at_once(parts: Assembled, tuned: Tuned) -> int:
-    """How many of the clients train at a time: no more than participants of a round, whose memory they then have."""
+def batch_width(parts: Assembled, tuned: Tuned) -> int:
+    """Return the number of clients that train at a time: at most the participants of a round, so that their memory suffices."""
     return max(1, min(len(tuned.ids), parts.plan.stream or parts.settings.participants))
 
 
-def _scored(parts: Assembled, tuned: Tuned, key: Array, stage: Stage, hyper: Hyper) -> tuple[Array, Array]:
-    """(correct f32[n, E], test samples i32[n]) of the n clients, which are those of the stage's federation."""
+def _train_and_score(parts: Assembled, tuned: Tuned, key: Array, stage: Stage, hyper: Hyper) -> tuple[Array, Array]:
+    """Train and score the n clients of the stage: (correct f32[n, E], test samples i32[n])."""
     (own, test, who, at), found, sequential = stage, [], parts.settings.sequential
     mine = jnp.arange(own.clients, dtype=jnp.int32)
     jobs = Jobs(mine, who, jnp.ones(own.clients), at.models, at.which)
@@ -103,23 +103,23 @@ def _scored(parts: Assembled, tuned: Tuned, key: Array, stage: Stage, hyper: Hyp
     return jnp.stack([each.correct for each in found], axis=1), found[0].samples
 
 
-def found_at_end(
+def score_at_end(
     parts: Assembled, tuned: Tuned, name: str, place: Place, whole: Group, state: Tree, rounds: np.ndarray, federation: Federation
 ) -> tuple[list[Found], float]:
-    """HOST. (what is found of each run, seconds of compiling), from the state of all runs at their end (on the host), which each
-    reached after `rounds` i64[R]. `federation`: as it lies on the devices."""
+    """HOST. Return (Found of each run, seconds of compiling) from the final state of all runs (on the host), which each reached
+    after `rounds` i64[R]. `federation`: on the devices."""
     runs, mesh, settings = whole.keys.shape[0], parts.mesh, parts.settings
-    size = groups.width(parts, runs)
+    size = groups.group_width(parts, runs)
     arguments = (whole.keys, state, whole.hyper, rounds.astype(np.int32))
-    forms = (*groups.forms(groups.with_runs(arguments, size), mesh, True), groups.forms(federation, mesh, False))
+    forms = (*groups.shapes_of(groups.set_runs(arguments, size), mesh, True), groups.shapes_of(federation, mesh, False))
     of_batch = (parts.program_key, parts.plan, settings.of_programs, chooses(parts))
     key = None if parts.program_key is None else (*of_batch, name, *tuned[:2], mesh)
-    f = jax.jit(everywhere(over_runs(make_end(parts, tuned, name, place), settings, 4), mesh, 4))
+    f = jax.jit(everywhere(map_over_runs(make_end(parts, tuned, name, place), settings, 4), mesh, 4))
     begin = time.perf_counter()
     program = compile_later(f, forms, key).result()
     seconds = time.perf_counter() - begin
     found: list[Found] = []
     for at in range(0, runs, size):
-        scored = fetched(program(*placed(groups.part(arguments, at, size), mesh, True), federation))
+        scored = fetch(program(*placed(groups.slice_runs(arguments, at, size), mesh, True), federation))
         found += [{key: each[r] for key, each in scored.items()} for r in range(size)]
     return found, seconds

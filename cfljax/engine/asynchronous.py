@@ -1,17 +1,16 @@
 """Buffered asynchronous aggregation (`train.asynchronous`; FedBuff, Nguyen et al. 2022) inside clusters, on the simulated clock.
 
-M clients are under way at a time. A round of the engine is one step of the server:
+M updates are in flight at a time. A round of the engine is one step of the server:
 
-1. Clients are drawn for the free places. They get the current models, choose their cluster and train. The simulator does this at
-   once; their updates, clusters and times of arrival are kept (`types.Flight`).
-2. The server waits until `buffer` updates have arrived, or all that are under way, if these are fewer. The earliest count, and of
-   equally early ones those with the lowest identities. The clock then stands at the arrival of the last of them.
+1. Clients are drawn for the free slots. They get the current models, choose their cluster and train. The simulator does this at
+once, and stores their updates, clusters and times of arrival (`types.Flight`).
+2. The server waits until `buffer` updates have arrived, or all that are in flight if there are fewer. The earliest count, in a tie
+those with the lowest identities. The clock moves to the arrival of the last of them.
 3. Each cluster is moved by those of its own updates that are among them, each with its usual weight times s(τ); τ, the staleness,
    is how many steps the server has done since the client got its models.
 
-Methods see a cohort with a place for each client under way (`local.flight`). As for a deadline, a round is computed twice: of the
-first time only the steps and bytes of those who begin are used, and XLA leaves the training out.
-"""
+Methods see a cohort with a slot for each update in flight (`local.flight`). As for a deadline, a round is computed twice: from the
+first pass only the steps and bytes of the clients that start are used, and XLA leaves the training out."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ import dataclasses
 from collections.abc import Callable
 
 from cfljax.engine.settings import Asynchronous, Wall
-from cfljax.engine.wall import MOST_CLUSTERS, Go, Spent, add_to, metered, of_round, plus, until_next
+from cfljax.engine.wall import MAX_TIMED_CLUSTERS, Go, Spent, add, add_by_label, devices_in_round, run_metered, seconds_to_next
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
 from cfljax.types import Array, Cohort, Federation, Flight, Hyper, Info, Traffic, Tree
@@ -31,11 +30,11 @@ DISCOUNTS: dict[str, Callable[[Array, Hyper], Array]] = {
 }
 """s(τ) of Xie et al. 2019, of staleness f32[M]; FedBuff's is "polynomial"."""
 Outcome = tuple[tuple[Tree, Info], Wall, Flight]
-"""((state, report), clock, clients under way) after a step."""
+"""((state, report), clock, updates in flight) after a step."""
 
 
-def started(settings: Asynchronous, places: int, models: int, size: int) -> Flight:
-    """M free places, before the first step of a run with this number of models of this size."""
+def start_flight(settings: Asynchronous, places: int, models: int, size: int) -> Flight:
+    """Make M free slots, before the first step of a run with this number of models of this size."""
     whole, numbers = jnp.zeros(places, jnp.int32), jnp.zeros(places)
     return Flight(
         ids=whole,
@@ -50,24 +49,24 @@ def started(settings: Asynchronous, places: int, models: int, size: int) -> Flig
         home=jnp.zeros((places, settings.home)) if settings.home else None,
         staleness=jnp.int32(0),
         arrived=jnp.int32(0),
-        applied=jnp.zeros(models if models <= MOST_CLUSTERS else 0, jnp.int32),
+        applied=jnp.zeros(models if models <= MAX_TIMED_CLUSTERS else 0, jnp.int32),
     )
 
 
-def shown(flight: Flight) -> dict[str, Array]:
-    """What the history has of it: the mean staleness of all updates so far, and how many each cluster has had."""
+def format_flight(flight: Flight) -> dict[str, Array]:
+    """Return the history's columns: the mean staleness of all updates so far, and the number of updates of each cluster."""
     applied = {"diag/applied": flight.applied} if flight.applied.shape[0] else {}
     return {"staleness": flight.staleness / jnp.maximum(flight.arrived, 1)} | applied
 
 
-def boarded(flight: Flight, cohort: Cohort) -> Flight:
-    """The flight in which the participants of the cohort have taken their places."""
+def board(flight: Flight, cohort: Cohort) -> Flight:
+    """Put the participants of the cohort into their slots."""
     begun = jnp.where(cohort.mask, cohort.round, flight.begun)
     return flight._replace(ids=cohort.ids, begun=begun, work=jnp.where(cohort.mask, cohort.work, flight.work))
 
 
-def with_flight(info: Info, flight: Flight) -> Info:
-    """The report with the flight, which a round that is only timed does not know of."""
+def add_flight(info: Info, flight: Flight) -> Info:
+    """Add the flight to the report; a round that is only timed ignores it."""
     if flight.arrives is None:
         return info._replace(flight=flight)
     if info.flight is None:
@@ -89,28 +88,28 @@ def step(
     """Step t of the server. The arguments are those of `wall.timed`."""
     assert wall is not None and flight is not None and federation.devices is not None
     before: Flight = flight
-    devices = of_round(federation.devices, hyper, wall.elapsed.high, t)
+    devices = devices_in_round(federation.devices, hyper, wall.elapsed.high, t)
     here = dataclasses.replace(federation, devices=devices, flight=before)
-    (_, timed), spent = metered(go, vector, here, hyper)
+    (_, timed), spent = run_metered(go, vector, here, hyper)
     assert timed.flight is not None
     new = timed.flight.begun == t
-    there, flight = new | flight.busy, _begun(timed.flight, new, spent)
-    arrives = _first(settings.buffer, flight, there, federation.uid)
+    there, flight = new | flight.busy, _start_clients(timed.flight, new, spent)
+    arrives = _select_earliest(settings.buffer, flight, there, federation.uid)
     lasts = jnp.max(flight.left, initial=0.0, where=arrives)
-    lasts = jnp.where(there.any(), lasts, until_next(here, wall.elapsed.high, t))
+    lasts = jnp.where(there.any(), lasts, seconds_to_next(here, wall.elapsed.high, t))
     late = jnp.where(arrives, t - flight.begun, 0)
     discount = DISCOUNTS[settings.staleness](late.astype(jnp.float32), hyper)
     known = dataclasses.replace(here, flight=before._replace(arrives=arrives, discount=discount))
     state, info = go(known)
     assert info.flight is not None
-    took = _of_clients(federation, flight, jnp.where(there, jnp.minimum(flight.left, lasts), 0.0))
-    came = _of_clients(federation, flight, arrives.astype(jnp.float32)) > 0
+    took = _scatter_to_clients(federation, flight, jnp.where(there, jnp.minimum(flight.left, lasts), 0.0))
+    came = _scatter_to_clients(federation, flight, arrives.astype(jnp.float32)) > 0
     labels = jnp.where(came, models(state)[1], -1)
-    ahead = _of_clients(federation, flight, jnp.where(before.busy, before.left - flight.left, 0.0))  # while others sent
+    ahead = _scatter_to_clients(federation, flight, jnp.where(before.busy, before.left - flight.left, 0.0))  # while others sent
     wall = wall._replace(
-        elapsed=plus(wall.elapsed, lasts + spent.before),
-        busy=plus(wall.busy, jnp.sum(took + ahead)),
-        waited=add_to(wall.waited, labels, lasts - took),
+        elapsed=add(wall.elapsed, lasts + spent.before),
+        busy=add(wall.busy, jnp.sum(took + ahead)),
+        waited=add_by_label(wall.waited, labels, lasts - took),
     )
     after = info.flight._replace(
         busy=there & ~arrives,
@@ -118,34 +117,34 @@ def step(
         up=flight.up,
         staleness=flight.staleness + jnp.sum(late),
         arrived=flight.arrived + jnp.sum(arrives, dtype=jnp.int32),
-        applied=add_to(flight.applied, labels, jnp.int32(1)),
+        applied=add_by_label(flight.applied, labels, jnp.int32(1)),
         arrives=None,
         discount=None,
     )
-    info = info._replace(traffic=_on_arrival(info.traffic, flight.up, new, arrives), flight=None)
+    info = info._replace(traffic=_bill_on_arrival(info.traffic, flight.up, new, arrives), flight=None)
     return (state, info), wall, after
 
 
-def _begun(flight: Flight, new: Array, spent: Spent) -> Flight:
-    """The flight with the times and the messages of those who begin, new bool[M]. What is sent before a round begins takes its time
-    of all others, too."""
+def _start_clients(flight: Flight, new: Array, spent: Spent) -> Flight:
+    """Set the times and messages of the clients that start, new bool[M]. Messages that are sent before a round begins delay all
+    others, too."""
     each = jnp.stack([spent.own.vectors_up, spent.own.floats_up]) // jnp.maximum(jnp.sum(new), 1)
     left = jnp.where(new, spent.each[flight.ids], jnp.maximum(flight.left - spent.before, 0.0))
     return flight._replace(left=left, up=jnp.where(new[:, None], each, flight.up))
 
 
-def _first(buffer: int, flight: Flight, there: Array, uid: Array) -> Array:
-    """bool[M]: the `buffer` earliest of those who are there bool[M], or all of them if they are fewer."""
+def _select_earliest(buffer: int, flight: Flight, there: Array, uid: Array) -> Array:
+    """Return the `buffer` earliest of the clients bool[M], or all of them if there are fewer, bool[M]."""
     order = jnp.lexsort((uid[flight.ids], jnp.where(there, flight.left, jnp.inf)))
     return there & (jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0])) < buffer)
 
 
-def _of_clients(federation: Federation, flight: Flight, each: Array) -> Array:
-    """f32[C]: the numbers of the places f32[M] at the clients that are in them, in whose order sums are taken; 0 elsewhere."""
+def _scatter_to_clients(federation: Federation, flight: Flight, each: Array) -> Array:
+    """Scatter the numbers of the slots f32[M] to their clients f32[C], in whose order sums are taken; 0 elsewhere."""
     return jnp.zeros(federation.clients).at[flight.ids].add(each)
 
 
-def _on_arrival(traffic: Traffic, up: Array, new: Array, arrives: Array) -> Traffic:
-    """The traffic of a step: what those who begin will send, up i32[M, 2], counts when it arrives."""
+def _bill_on_arrival(traffic: Traffic, up: Array, new: Array, arrives: Array) -> Traffic:
+    """Move traffic to the step in which it arrives: the messages of clients that start, up i32[M, 2]."""
     vectors, floats = jnp.sum(jnp.where(arrives[:, None], up, 0) - jnp.where(new[:, None], up, 0), axis=0)
     return traffic._replace(vectors_up=traffic.vectors_up + vectors, floats_up=traffic.floats_up + floats)

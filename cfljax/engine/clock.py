@@ -9,7 +9,7 @@ from typing import TypeVar
 from cfljax.devices import distributed
 from cfljax.lazy import jax
 
-LOOK_EVERY = 2.0
+CHUNK_SECONDS = 2.0
 """Seconds that a chunk may take, roughly."""
 CHEAP, TRIES = 0.05, 5
 """An evaluation that takes less than CHEAP seconds is timed TRIES times, and the least time counts: a single one may be mostly
@@ -25,7 +25,7 @@ class Clock:
         self.per_round: float | None = None
 
     def time(self, rounds: int, f: Callable[..., Out], *args: object) -> Out:
-        """The result of f, a chunk of this number of rounds; its time is added to the total."""
+        """Call f, a chunk of this number of rounds, and add its time to the total."""
         begin = time.perf_counter()
         result = jax.block_until_ready(f(*args))
         spent = time.perf_counter() - begin
@@ -35,7 +35,7 @@ class Clock:
         return result
 
     def price(self, f: Callable[..., Out], *args: object) -> Out:
-        """The result of f, an evaluation. It is called once to warm up and then timed."""
+        """Call f, an evaluation: once to warm up, then timed."""
         result = jax.block_until_ready(f(*args))
         prices: list[float] = []
         while not prices or distributed.agree(len(prices) < TRIES and prices[-1] < CHEAP):
@@ -46,10 +46,10 @@ class Clock:
         return result
 
     def rounds_ahead(self) -> int:
-        """The number of rounds that fit between two looks at a batch: a program on the device cannot be interrupted."""
-        return 1 if self.per_round is None else max(1, int(LOOK_EVERY / max(self.per_round, 1e-6)))
+        """Return the number of rounds of the next chunk; a program on the device cannot be interrupted."""
+        return 1 if self.per_round is None else max(1, int(CHUNK_SECONDS / max(self.per_round, 1e-6)))
 
     def split(self, evaluations: int) -> tuple[float, float]:
-        """(seconds of training, seconds of evaluation)."""
+        """Return (seconds of training, seconds of evaluation)."""
         evaluate = min(self.evaluation * evaluations, self.total)
         return self.total - evaluate, evaluate

@@ -1,6 +1,6 @@
-"""HOST. The compiled programs of a batch. Rounds have one of two forms. In short runs the stages of a round (training, losses,
-what a method does between them) are programs of their own, and methods share those that are the same; else the rounds between two
-evaluations are one program with a loop on the device."""
+"""HOST. The compiled programs of a batch. Rounds have one of two forms. In short runs the stages of a round (training, losses, the
+method's code between them) are separate programs, and methods share equal ones; in long runs the rounds between two evaluations are
+one program with a loop on the device."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import numpy as np
 from cfljax.devices.compiled import compile_later, remembered, shapes
 from cfljax.devices.split import SplitFunction
 from cfljax.devices.spread import everywhere
-from cfljax.engine.evaluation import Scored, as_evaluated, make_evaluation, seen_of, some_never_train
-from cfljax.engine.groups import Group, for_each_run, forms, of_one
-from cfljax.engine.program import Program, Report, make_program, over_runs
+from cfljax.engine.evaluation import Scored, make_evaluation, some_never_train, strip_settings, strip_training
+from cfljax.engine.groups import Group, add_runs, drop_runs, shapes_of
+from cfljax.engine.program import Program, Report, make_program, map_over_runs
 from cfljax.engine.settings import Assembled, Carry, View
 from cfljax.lazy import jax
 from cfljax.types import Federation, Tree
@@ -38,12 +38,12 @@ class Programs(NamedTuple):
     report: Report
     """The shapes of a round's report."""
     models: int
-    """K: how many models clients are scored by."""
+    """K: the number of models that clients are scored by."""
 
 
 def is_split(parts: Assembled) -> bool:
-    """Whether the stages of a round are programs of their own. In long runs they are not, as calling them costs a tenth of a round
-    of ten milliseconds."""
+    """Return whether the stages of a round are separate programs. In long runs they are not, because calling them costs a tenth of
+    a round of ten milliseconds."""
     return parts.plan.quick and parts.plan.sequential and parts.settings.sequential and parts.mesh is None
 
 
@@ -72,13 +72,13 @@ def compile_programs(parts: Assembled, group: Group, federation: Federation) -> 
 def start_form(program: Program, parts: Assembled, group: Group) -> Carry:
     """Return the shapes of what a run like those of the group carries before the first round."""
     with jax.default_matmul_precision(parts.settings.precision):
-        form: Carry = jax.eval_shape(program.start, *of_one(tuple(group)), parts.federation)
+        form: Carry = jax.eval_shape(program.start, *drop_runs(tuple(group)), parts.federation)
     return form
 
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Collect no garbage in this context: tracing leaves little, and looking for it takes a tenth of the time."""
+    """Disable garbage collection: tracing leaves little garbage, and searching for it takes a tenth of the time."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -89,7 +89,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def chooses(parts: Assembled) -> bool:
-    """Whether there are clients that never train and choose a model, which federations of one shape may differ in."""
+    """Return whether there are clients that never train and choose a model; federations of one shape may differ in this."""
     return parts.method.chooses and some_never_train(parts.federation)
 
 
@@ -97,12 +97,12 @@ def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs
     """Compile the longest program while the others are traced."""
     settings, mesh, quick = parts.settings, parts.mesh, parts.plan.quick
     program, split, picks = make_program(parts.method, settings), is_split(parts), chooses(parts)
-    keys, hyper, setup, numbers = (forms(each, mesh, True) for each in (*group, group.numbers))
-    data, scored_on, at = (forms(each, mesh, False) for each in (federation, as_evaluated(federation), np.int32(0)))
-    of_runs = lambda form: forms(for_each_run(form, keys.shape[0]), mesh, True)  # noqa: E731
+    keys, hyper, setup, numbers = (shapes_of(each, mesh, True) for each in (*group, group.numbers))
+    data, scored_on, at = (shapes_of(each, mesh, False) for each in (federation, strip_training(federation), np.int32(0)))
+    of_runs = lambda form: shapes_of(add_runs(form, keys.shape[0]), mesh, True)  # noqa: E731
 
     def over_all(f: Callable[..., Tree], mapped: int, donate: tuple[int, ...] = ()) -> jax.stages.Wrapped:
-        of_all = everywhere(over_runs(f, settings, mapped), mesh, mapped)
+        of_all = everywhere(map_over_runs(f, settings, mapped), mesh, mapped)
         of_all.__name__ = f.__name__  # in profiles
         return jax.jit(of_all, donate_argnums=donate)
 
@@ -110,23 +110,23 @@ def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs
         return SplitFunction(f.trace(*arguments), quick, **more) if split else compile_later(f, arguments, quick=quick)
 
     start = over_all(program.start, 3)
-    form = of_one(start.trace(keys, hyper, setup, data).out_info)
+    form = drop_runs(start.trace(keys, hyper, setup, data).out_info)
     carry = of_runs(form)
     if split:
         rounds = compile_form(over_all(program.advance, 3), (carry, keys, hyper, data, at), quick, lost=len(jax.tree.leaves(carry)))
     else:
-        bounds = forms(np.zeros(2, np.int32), mesh, False)
+        bounds = shapes_of(np.zeros(2, np.int32), mesh, False)
         rounds = compile_form(over_all(program.rounds, 3, (0,)), (carry, keys, hyper, data, bounds), quick)
     picked: list[Picked] = []
 
     def view(*args: Tree) -> View:
         seen = program.view(*args)
-        picked.append(_picked(seen, args[:2]))
+        picked.append(_find_picked(seen, args[:2]))
         return seen
 
     viewing = over_all(view, 2)
-    seen: View = of_one(viewing.trace(carry.state, hyper, data, at).out_info)
-    name = None if parts.model_key is None else ("evaluate", parts.model_key, seen_of(settings), picks, mesh)
+    seen: View = drop_runs(viewing.trace(carry.state, hyper, data, at).out_info)
+    name = None if parts.model_key is None else ("evaluate", parts.model_key, strip_settings(settings), picks, mesh)
     evaluate = jax.jit(everywhere(make_evaluation(parts.model, settings, picks), mesh, 2))
     evaluation = compile_later(evaluate, (of_runs(seen._replace(shares=None)), numbers, scored_on, at), name, quick)
     started = compile_form(start, (keys, hyper, setup, data), parts.plan.on_cpu)
@@ -138,13 +138,13 @@ def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs
     of_rounds: Callable[..., tuple[Carry, Report]] = rounds.result()
     if isinstance(rounds, SplitFunction):
         _check_types(carry, rounds.form[0])
-        of_rounds, report = functools.partial(_one_after_another, of_rounds), rounds.form[1]
+        of_rounds, report = functools.partial(_advance_one_by_one, of_rounds), rounds.form[1]
     else:
         report = rounds.result().out_info[1]
     return Programs(started.result(), of_rounds, viewed, evaluation.result(), report, seen.models.shape[0])
 
 
-def _one_after_another(
+def _advance_one_by_one(
     advance: Callable[..., tuple[Tree, Tree]], carry: Tree, keys: jax.Array, hyper: Tree, federation: Federation, bounds: np.ndarray
 ) -> tuple[Tree, Tree]:
     """Call the function of one round for several, as `Program.rounds` does."""
@@ -163,7 +163,7 @@ def _check_types(before: Tree, after: Tree) -> None:
         raise TypeError(f"a round must not change the shapes and types of a state: {'; '.join(changed)}")
 
 
-def _picked(seen: View, own: Tree) -> Picked:
+def _find_picked(seen: View, own: Tree) -> Picked:
     """Return which of the arrays that each run has for itself (`own`) each array of a view is; −1: it is computed, or all runs
     share it."""
     position = {id(each): at for at, each in enumerate(jax.tree.leaves(own))}

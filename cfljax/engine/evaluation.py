@@ -1,6 +1,5 @@
-"""The evaluation as a compiled program, which methods whose models have the same shapes share: who is scored, and by which model;
-then the scores. What is computed from a few numbers per client (accuracies, clustering quality) is left to the host, in
-`engine.history`."""
+"""The evaluation as a compiled program, which methods whose models have the same shapes share: the clients and their models, then
+the scores. Results from a few numbers per client (accuracies, clustering quality) are computed on the host, in `engine.history`."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.engine import metrics
-from cfljax.engine.program import over_runs
+from cfljax.engine.program import map_over_runs
 from cfljax.engine.scoring import Scores, least_loss_among, score, score_mixtures
 from cfljax.engine.settings import Settings, View
 from cfljax.federation import cohort
@@ -26,48 +25,48 @@ Scored = dict[str, Array]
 f32[n], `loss` f32[n] (sums over their samples), `samples` i32[n] (0: not scored), `val/…` the same three for their validation
 samples where they have some, `also/<name>` f32[n] (correct by another model); where only some clients are evaluated `ids` i32[n];
 `own/<name>` f32[], the metrics of the user."""
-NUMBERS = ("attack.share", "attack.factor")
+SCORED_NUMBERS = ("attack.share", "attack.factor")
 """The numbers of a run that an evaluation reads. It gets no others, so that runs of different methods share its program."""
 
 
 class Scene(NamedTuple):
-    """Who is scored, on what, and by which models."""
+    """The clients that are scored, their samples and their models."""
 
     federation: Federation
     """The federation of the clients that are evaluated."""
     test: Split
     who: Array
-    """bool[n]: who is scored."""
+    """bool[n]: the clients that are scored."""
     labels: Array
     """i32[n]: the model that each client belongs to; −1: none yet."""
     scoring: Array
     """i32[n]: the model that each client is scored by."""
     weights: Array | None
-    """f32[n, K]: the mixture of models that each client is scored by, in place of one model."""
+    """f32[n, K]: the mixture of models that each client is scored by, instead of one model."""
 
 
 def make_evaluation(model: Model, settings: Settings, chooses: bool) -> Callable[[View, Hyper, Federation, Array], Scored]:
-    """The program evaluate(view, hyper, federation, round) -> Scored, over runs as in `program`. `chooses`: whether there are
+    """Make the program evaluate(view, hyper, federation, round) -> Scored, over runs as in `program`. `chooses`: whether there are
     clients that never train, and these choose their model (`Method.chooses`)."""
 
     def evaluate(view: View, hyper: Hyper, federation: Federation, t: Array) -> Scored:
         return _evaluate(model, settings, chooses, view, hyper, federation, t)
 
-    return over_runs(evaluate, settings, 2)
+    return map_over_runs(evaluate, settings, 2)
 
 
-def seen_of(settings: Settings) -> Settings:
-    """The settings without those that no evaluation depends on: equal for runs that share its program."""
+def strip_settings(settings: Settings) -> Settings:
+    """Remove the settings that no evaluation depends on; runs with equal results share its program."""
     return settings.of_programs.without("participants", "discrepancy", "vector_up", "clock", "asynchronous")
 
 
 def some_never_train(federation: Federation) -> bool:
-    """HOST. Whether there are clients that hold no training data."""
+    """HOST. Return whether there are clients without training data."""
     return bool(np.any((np.asarray(federation.uid) >= 0) & (np.asarray(federation.train.count) == 0)))
 
 
-def as_evaluated(federation: Federation) -> Federation:
-    """The federation without what only training needs."""
+def strip_training(federation: Federation) -> Federation:
+    """Remove what only training needs from the federation."""
     return dataclasses.replace(federation, devices=None, train=dataclasses.replace(federation.train, grams=None))
 
 
@@ -76,9 +75,9 @@ def _evaluate(
 ) -> Scored:
     federation = federation.at(t)
     scored: Scored = {"labels": _labels(view, federation)}
-    ids = evaluated(settings, federation)
+    ids = list_evaluated(settings, federation)
     scored |= {} if isinstance(ids, slice) else {"ids": ids}
-    scene = scene_of(model, settings, chooses, view, ids, hyper, federation, t)
+    scene = make_scene(model, settings, chooses, view, ids, hyper, federation, t)
     scores = _scores(model, settings, scene, view.models, scene.test)
     scored |= {"scoring": scene.scoring, **scores._asdict()}
     if scene.federation.valid is not None:
@@ -89,29 +88,29 @@ def _evaluate(
         also = score(model, scene.federation, scene.test, models, of[ids], trains, settings.sequential)
         scored[f"also/{name}"] = also.correct
     seen = metrics.Seen(model, scene.federation, scene.test, view.models, scene.labels, scene.scoring, scene.who, *scores, round=t)
-    return scored | {f"own/{name}": value for name, value in metrics.own(settings.metrics, seen).items()}
+    return scored | {f"own/{name}": value for name, value in metrics.own_metrics(settings.metrics, seen).items()}
 
 
 def _scores(model: Model, settings: Settings, scene: Scene, models: Array, split: Split) -> Scores:
-    """The scores of the clients on this split, each by its model or its mixture."""
+    """Score the clients on this split, each by its model or its mixture."""
     if scene.weights is None:
         return score(model, scene.federation, split, models, scene.scoring, scene.who, settings.sequential)
     return score_mixtures(model, scene.federation, split, models, scene.weights, scene.who, settings.sequential)
 
 
-def evaluated(settings: Settings, federation: Federation) -> Array | slice:
-    """i32[n]: the clients that are evaluated; a slice: all."""
+def list_evaluated(settings: Settings, federation: Federation) -> Array | slice:
+    """Return the clients that are evaluated, i32[n]; a slice: all."""
     if settings.eval_clients is None or settings.eval_clients >= federation.clients:
         return slice(None)
     return _sample(federation, settings.eval_clients)
 
 
 def _labels(view: View, federation: Federation) -> Array:
-    """i32[C]: the model that each client belongs to; newcomers belong to none."""
+    """Return the model that each client belongs to, i32[C]; newcomers belong to none."""
     return jnp.where(federation.real & (federation.arrive < NEVER), view.labels, -1)
 
 
-def scene_of(
+def make_scene(
     model: Model,
     settings: Settings,
     chooses: bool,
@@ -121,31 +120,32 @@ def scene_of(
     federation: Federation,
     t: Array,
 ) -> Scene:
-    """Who is scored after t rounds. `ids`: the clients that are evaluated (`evaluated`)."""
+    """Return the clients that are scored after t rounds, their samples and models. `ids`: the clients that are evaluated
+    (`list_evaluated`)."""
     models, labels, weights = view.models, _labels(view, federation), view.mixture
     in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
     scoring = labels if view.guess is None else view.guess
-    if not isinstance(ids, slice):  # the work from here on is that of these clients
+    if not isinstance(ids, slice):  # from here on only these clients
         federation, labels, scoring = federation.take(ids), labels[ids], scoring[ids]
         weights = None if weights is None else weights[ids]
-    scoring, test = _test_only(model, settings, chooses, federation, models, in_use, jnp.maximum(scoring, 0))
+    scoring, test = _let_test_clients_choose(model, settings, chooses, federation, models, in_use, jnp.maximum(scoring, 0))
     who = federation.real & (federation.arrive <= t)
     if settings.score == "assigned":
         who = who & (labels >= 0)
-    if settings.sending.attack:  # an attacker is not whom the method is for
+    if settings.sending.attack:  # attackers are not scored
         who = who & ~attackers(settings.sending, hyper, federation)
     if weights is not None and chooses:
-        weights = jnp.where(_untrained(federation)[:, None], jax.nn.one_hot(scoring, models.shape[0]), weights)
+        weights = jnp.where(_never_train(federation)[:, None], jax.nn.one_hot(scoring, models.shape[0]), weights)
     return Scene(federation, test, who, labels, scoring, weights)
 
 
-def _test_only(
+def _let_test_clients_choose(
     model: Model, settings: Settings, chooses: bool, federation: Federation, models: Array, in_use: Array, scoring: Array
 ) -> tuple[Array, Split]:
-    """(i32[C], test split) with the choice of clients that never train: the model in use with the smallest loss on the first half
-    of their test samples. Scores leave that half out, also with methods that let nobody choose. With "test_loss" they choose and
-    are scored on all samples."""
-    test, seen, untrained = federation.test, federation.test, _untrained(federation)
+    """Let clients that never train choose: the model in use with the smallest loss on the first half of their test samples. Scores
+    leave that half out, also with methods in which no client chooses. With "test_loss" they choose and are scored on all samples.
+    Returns (i32[C], test split)."""
+    test, seen, untrained = federation.test, federation.test, _never_train(federation)
     if settings.test_choice == "holdout":
         half = jnp.where(untrained, (test.count + 1) // 2, 0)
         seen = dataclasses.replace(test, count=half)
@@ -156,12 +156,11 @@ def _test_only(
     return jnp.where(untrained, chosen, scoring), test
 
 
-def _untrained(federation: Federation) -> Array:
-    """bool[C]: real clients that never train."""
+def _never_train(federation: Federation) -> Array:
     return federation.real & (federation.train.count == 0)
 
 
 def _sample(federation: Federation, number: int) -> Array:
-    """i32[number]: the clients that stand for all at evaluations, the same ones each time; newcomers stand for nobody."""
+    """Draw the clients that represent all at evaluations, i32[number], the same ones each time; newcomers are never drawn."""
     drawn = (keys.scores(keys.root(0), "eval_clients", federation.uid) >> 1).astype(jnp.int32)
     return cohort.select_highest(jnp.where(federation.real & (federation.arrive < NEVER), drawn, -1), number)

@@ -1,13 +1,13 @@
 """The last score of a run with `train.finetune_steps`: each client that an evaluation scores first trains the whole model that it
-is given on its own training samples. Nothing else of the run sees what becomes of it."""
+is given on its own training samples. Nothing else in the run uses the result."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cfljax.engine import metrics
-from cfljax.engine.afterwards import Placed, Stage, found_at_end
-from cfljax.engine.evaluation import evaluated, scene_of, some_never_train
+from cfljax.engine.afterwards import Placed, Stage, score_at_end
+from cfljax.engine.evaluation import list_evaluated, make_scene, some_never_train
 from cfljax.engine.groups import Group
 from cfljax.engine.program import make_program
 from cfljax.engine.settings import Assembled
@@ -16,23 +16,23 @@ from cfljax.types import Array, Federation, Hyper, Tree
 
 
 def place(parts: Assembled, state: Tree, hyper: Hyper, rounds: Array, federation: Federation) -> Stage:
-    """The clients that the last evaluation scores, with the models and the test samples that it scores them by. A client that mixes
-    models begins with that of its largest weight."""
+    """Return the clients that the last evaluation scores, with their models and test samples. A client that mixes models starts
+    from the one with the largest weight."""
     settings, chooses = parts.settings, parts.method.chooses and some_never_train(parts.federation)
     view = make_program(parts.method, settings).view(state, hyper, federation, rounds)
-    scene = scene_of(parts.model, settings, chooses, view, evaluated(settings, federation), hyper, federation, rounds)
+    scene = make_scene(parts.model, settings, chooses, view, list_evaluated(settings, federation), hyper, federation, rounds)
     which = scene.scoring if scene.weights is None else jnp.argmax(scene.weights, axis=1).astype(jnp.int32)
     return Stage(scene.federation, scene.test, scene.who, Placed(view.models, which, scene.weights))
 
 
-def scores_of_finetuned(
+def score_finetuned(
     parts: Assembled, whole: Group, state: Tree, rounds: np.ndarray, federation: Federation
 ) -> tuple[list[dict[str, float]], float]:
-    """HOST. (`accuracy_finetuned` and its spread over the clients, of each run, seconds of compiling); the arguments are those of
-    `found_at_end`."""
+    """HOST. Return (`accuracy_finetuned` and its spread over the clients, of each run; seconds of compiling). Arguments as for
+    `score_at_end`."""
     if parts.finetuned is None:
         return [{}] * whole.keys.shape[0], 0.0
-    found, seconds = found_at_end(parts, parts.finetuned, "finetune", place, whole, state, rounds, federation)
+    found, seconds = score_at_end(parts, parts.finetuned, "finetune", place, whole, state, rounds, federation)
     return [_summary(each["correct"][:, 0], each["samples"]) for each in found], seconds
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import placed
 from cfljax.devices.spread import by_runs
-from cfljax.engine.evaluation import NUMBERS
+from cfljax.engine.evaluation import SCORED_NUMBERS
 from cfljax.engine.settings import Assembled
 from cfljax.lazy import jax
 from cfljax.types import Tree
@@ -22,45 +22,46 @@ class Group(NamedTuple):
     keys: jax.Array
     hyper: Tree
     setup: Tree
-    """What the method has prepared."""
+    """The arrays that the method has prepared."""
 
     @property
     def numbers(self) -> Tree:
         """The numbers that an evaluation reads."""
-        return {name: self.hyper[name] for name in NUMBERS if name in self.hyper}
+        return {name: self.hyper[name] for name in SCORED_NUMBERS if name in self.hyper}
 
 
-def width(parts: Assembled, runs: int) -> int:
-    """How many runs are in a group."""
+def group_width(parts: Assembled, runs: int) -> int:
+    """Return the number of runs in a group."""
     devices = 1 if parts.mesh is None else int(parts.mesh.shape.get(RUNS, 1))
     return devices if parts.settings.sequential else runs
 
 
-def grouped(parts: Assembled, group: Group) -> list[Group]:
-    """The runs of a batch in groups."""
+def split_into_groups(parts: Assembled, group: Group) -> list[Group]:
+    """Split the runs of a batch into groups."""
     runs = group.keys.shape[0]
-    size = width(parts, runs)
-    return [placed_group(parts, part(tuple(group), at, size)) for at in range(0, runs, size)]
+    size = group_width(parts, runs)
+    return [place_group(parts, slice_runs(tuple(group), at, size)) for at in range(0, runs, size)]
 
 
-def placed_group(parts: Assembled, arrays: Tree) -> Group:
-    """The group of these arrays (keys, numbers, set-ups), where it is computed on."""
+def place_group(parts: Assembled, arrays: Tree) -> Group:
+    """Put a group of these arrays (keys, numbers, set-ups) on its devices."""
     return Group(*(jax.device_put(arrays) if parts.mesh is None else placed(arrays, parts.mesh, True)))
 
 
-def part(arrays: Tree, first: int, number: int) -> Tree:
-    """The runs `first` … `first + number − 1` of arrays with a leading axis of runs."""
+def slice_runs(arrays: Tree, first: int, number: int) -> Tree:
+    """Select the runs `first` … `first + number − 1` of arrays with a leading axis of runs."""
     return jax.tree.map(lambda a: a if len(a) == number else a[first : first + number], arrays)
 
 
-def picked(arrays: Tree, runs: np.ndarray) -> Tree:
-    """These runs of arrays with a leading axis of runs."""
+def select_runs(arrays: Tree, runs: np.ndarray) -> Tree:
+    """Select these runs of arrays with a leading axis of runs."""
     everybody = np.arange(len(runs))
     return jax.tree.map(lambda a: a if len(a) == len(runs) and (runs == everybody).all() else a[runs], arrays)
 
 
-def scattered(parts: list[Tree], places: list[np.ndarray], runs: int) -> Tree:
-    """The arrays (on the host) of groups as those of `runs` runs. `places`: the runs of each group; other runs have zeros."""
+def scatter_runs(parts: list[Tree], places: list[np.ndarray], runs: int) -> Tree:
+    """Combine the arrays (on the host) of groups into arrays of `runs` runs. `places`: the runs of each group; other runs have
+    zeros."""
     where = np.concatenate(places)
     in_order = len(where) == runs and (where == np.arange(runs)).all()
 
@@ -75,23 +76,23 @@ def scattered(parts: list[Tree], places: list[np.ndarray], runs: int) -> Tree:
     return jax.tree.map(whole, *parts)
 
 
-def of_one(form: Tree) -> Tree:
-    """Shapes whose leading axis counts runs, without it."""
+def drop_runs(form: Tree) -> Tree:
+    """Remove the leading axis of runs from shapes."""
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), form)
 
 
-def for_each_run(form: Tree, runs: int) -> Tree:
-    """Shapes of one run, with a leading axis of runs."""
+def add_runs(form: Tree, runs: int) -> Tree:
+    """Add a leading axis of runs to shapes of one run."""
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct((runs, *a.shape), a.dtype), form)
 
 
-def with_runs(form: Tree, runs: int) -> Tree:
-    """Shapes whose leading axis counts runs, with this number of them."""
-    return for_each_run(of_one(form), runs)
+def set_runs(form: Tree, runs: int) -> Tree:
+    """Replace the leading axis of runs in shapes by this number."""
+    return add_runs(drop_runs(form), runs)
 
 
-def forms(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree:
-    """The shapes and types of arrays that lie as `placed` puts them, or, with a federation on a mesh, as they lie now."""
+def shapes_of(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree:
+    """Return the shapes and types of arrays placed as `placed` does, or, with a federation on a mesh, as they are placed now."""
 
     def form(array: Tree) -> jax.ShapeDtypeStruct:
         where = getattr(array, "sharding", None)

@@ -8,12 +8,12 @@ import numpy as np
 
 from cfljax.engine import metrics
 from cfljax.engine.resume import Rows
-from cfljax.engine.settings import MOST_SHARES
+from cfljax.engine.settings import MAX_SHARES
 from cfljax.types import Federation
 from cfljax.types.federation import NEVER
 
-HOPELESS = 1e6
-"""A mean test loss above this, or one that is not finite, is that of a run that has diverged."""
+MAX_LOSS = 1e6
+"""A run whose mean test loss is above this, or not finite, has diverged."""
 
 
 class Clients(NamedTuple):
@@ -23,21 +23,21 @@ class Clients(NamedTuple):
     """The true group of each client; −1: unknown, or a dummy."""
     groups: int
     late: np.ndarray
-    """bool: who arrives after round 0."""
+    """bool: clients that arrive after round 0."""
     trains: np.ndarray
-    """bool: who holds training data."""
+    """bool: clients with training data."""
     begin: np.ndarray
     """i32[P]: the first round of each phase (`data.drift`); without drift there is one phase."""
     phases: np.ndarray
-    """i32[P, C]: `group`, which is that of round 0, in each phase."""
+    """i32[P, C]: `group` in each phase; it is the first."""
 
     def at(self, round: int) -> Clients:
-        """The clients in this round."""
+        """Return the clients in this round."""
         return self._replace(group=self.phases[(self.begin <= round).sum() - 1])
 
 
-def clients_of(federation: Federation) -> Clients:
-    """What rows need to know of a federation."""
+def extract_clients(federation: Federation) -> Clients:
+    """Extract what rows need from a federation."""
     real = np.asarray(federation.uid) >= 0
     group, arrive = np.where(real, np.asarray(federation.group), -1), np.asarray(federation.arrive)
     late, trains, drift = (arrive > 0) & (arrive < NEVER), np.asarray(federation.trains), federation.drift
@@ -47,9 +47,9 @@ def clients_of(federation: Federation) -> Clients:
     return Clients(group, federation.groups, late, trains, np.asarray(drift.begin), phases)
 
 
-def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int, label_history: bool) -> Rows:
-    """One row of the history of R runs: an array [R, …] of each quantity. `report`, `scored`: [R, …] each, see `program.Report` and
-    `evaluation.Scored`. `models`: the number K of models that clients are scored by."""
+def make_row(clients: Clients, report: Rows, scored: Rows, models: int, round: int, label_history: bool) -> Rows:
+    """Build one row of the history of R runs: an array [R, …] of each quantity. `report`, `scored`: [R, …] each, see
+    `program.Report` and `evaluation.Scored`. `models`: the number K of models that clients are scored by."""
     labels, scoring, correct, loss, samples = (scored[name] for name in ("labels", "scoring", "correct", "loss", "samples"))
     runs, trained = labels.shape[:1], round > 0
     never = np.full(runs, np.nan)
@@ -60,7 +60,7 @@ def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int
         "loss": metrics.per_sample(loss, samples),
         "train_loss": report["train_loss"] if trained else never,
         "discrepancy": report["discrepancy"] if trained else never,
-        **metrics.clustering(labels, clients.group, models, clients.groups)._asdict(),
+        **metrics.score_clustering(labels, clients.group, models, clients.groups)._asdict(),
         "clusters": in_use[..., :models].sum(-1),
         "scored": (samples > 0).sum(-1),
         "nonfinite": report["nonfinite"],
@@ -70,8 +70,8 @@ def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int
         row["val_accuracy"] = metrics.per_sample(scored["val/correct"], counted)
         row["val_loss"] = metrics.per_sample(scored["val/loss"], counted)
     if "shares" in scored:
-        row |= _shares(clients, scored["shares"])
-    training = np.where(clients.trains[_ids(scored)], samples, 0)
+        row |= _average_shares(clients, scored["shares"])
+    training = np.where(clients.trains[_evaluated_ids(scored)], samples, 0)
     for name, value in scored.items():
         kind, _, rest = name.partition("/")
         if kind == "also":
@@ -88,8 +88,9 @@ def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int
     return row | ({"labels": labels} if label_history else {})
 
 
-def moves(clients: Clients, runs: int, round: int, eval_every: int) -> Rows:
-    """`groups_changed` f32[R]: how often a client has changed its true group since the evaluation before; nothing without drift."""
+def count_moves(clients: Clients, runs: int, round: int, eval_every: int) -> Rows:
+    """Count how often clients have changed their true group since the last evaluation (`groups_changed` f32[R]); empty without
+    drift."""
     if len(clients.begin) == 1:
         return {}
     begin, group = clients.begin[1:], clients.phases
@@ -98,41 +99,40 @@ def moves(clients: Clients, runs: int, round: int, eval_every: int) -> Rows:
     return {"groups_changed": np.full(runs, changed[(before < begin) & (begin <= round)].sum(), np.float32)}
 
 
-def _shares(clients: Clients, shares: np.ndarray) -> Rows:
-    """The weights [R, C, K] of the clients in the models: their means over each true group's clients that train [R, G, K] (NaN
-    where a group has none), and, unless they are too many, as they are."""
+def _average_shares(clients: Clients, shares: np.ndarray) -> Rows:
+    """Average the weights [R, C, K] of the clients in the models over each true group's clients that train, [R, G, K] (NaN for a
+    group without any), and add the weights themselves unless they are too many."""
     row = {}
     if clients.groups:
         of = (clients.group == np.arange(clients.groups)[:, None]) & clients.trains
         weight = np.where(of, 1.0, 0.0) / np.where(of.any(1), of.sum(1), np.nan)[:, None]
         row["diag/mixture_of_groups"] = weight @ shares.astype(np.float64)
-    if shares[0].size <= MOST_SHARES:
+    if shares[0].size <= MAX_SHARES:
         row["diag/mixture_of_clients"] = shares
     return row
 
 
 def client_accuracies(scored: Rows) -> np.ndarray:
-    """f32[R, C]: each client's accuracy; NaN for clients that are not scored."""
+    """Return each client's accuracy f32[R, C]; NaN for clients that are not scored."""
     each = np.full(scored["labels"].shape, np.nan, np.float32)
-    each[np.arange(len(each))[:, None], _ids(scored)] = metrics.client_accuracy(scored["correct"], scored["samples"])
+    each[np.arange(len(each))[:, None], _evaluated_ids(scored)] = metrics.client_accuracy(scored["correct"], scored["samples"])
     return each
 
 
-def diverged_at(lost_at: int, history: Rows) -> int:
-    """The round after which a run had diverged: nothing finite was left, or its test loss was hopeless; −1: it has not."""
-    blown_up = ~(history["loss"] < HOPELESS) & (history["scored"] > 0)
+def find_divergence(lost_at: int, history: Rows) -> int:
+    """Return the round after which a run had diverged: nothing finite was left, or its test loss was hopeless; −1: it has not."""
+    blown_up = ~(history["loss"] < MAX_LOSS) & (history["scored"] > 0)
     rounds = [int(history["round"][np.argmax(blown_up)])] if blown_up.any() else []
     return min(rounds + [lost_at] * (lost_at >= 0), default=-1)
 
 
-def _ids(scored: Rows) -> np.ndarray:
-    """i32[n]: the clients that are evaluated."""
+def _evaluated_ids(scored: Rows) -> np.ndarray:
     ids: np.ndarray = scored["ids"][0] if "ids" in scored else np.arange(scored["labels"].shape[-1])
     return ids
 
 
 def _accuracies(clients: Clients, scored: Rows, models: int) -> Rows:
-    correct, samples, ids = scored["correct"], scored["samples"], _ids(scored)
+    correct, samples, ids = scored["correct"], scored["samples"], _evaluated_ids(scored)
     fair = metrics.fairness(correct, samples)
     of = lambda some: metrics.per_sample(correct, np.where(some[ids], samples, 0))  # noqa: E731
     return {

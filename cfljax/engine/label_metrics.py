@@ -2,8 +2,8 @@
 much as common ones. Samples have one label, or several.
 
 All samples of all scored clients count together, each with its client's model (not with a mixture of models). With one test set for
-everybody (`data.test = "global"`), the average precision is the mean over clients of that of each, as a sample then has as many
-scores as there are clients. Labels that no sample has, and nobody predicts, are left out."""
+all clients (`data.test = "global"`), a sample has one score per client, so the average precision is averaged over clients. Labels
+that no sample has and no client predicts are left out."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from cfljax.types import Array
 
 
 def macro_f1(seen: Seen) -> jax.Array:
-    """The mean over labels of 2 TP / (2 TP + FP + FN), pooled over all scored clients."""
+    """Average 2 TP / (2 TP + FP + FN) over labels, pooled over all scored clients."""
 
     def tally(scores: Array, truth: Array) -> Array:
         """f32[B, 2, M]: true positives, and predicted plus true ones."""
-        found = _predicted(scores, seen.federation.several)
+        found = _predict(scores, seen.federation.several)
         return jnp.stack([found * truth, found + truth], axis=1)
 
-    both = _over_clients(seen, tally, jnp.zeros((2, seen.federation.classes)))
+    both = _sum_over_clients(seen, tally, jnp.zeros((2, seen.federation.classes)))
     there = both[1] > 0
     return jnp.sum(jnp.where(there, 2 * both[0] / jnp.where(there, both[1], 1), 0)) / jnp.sum(there)
 
 
 def average_precision(seen: Seen) -> jax.Array:
-    """The mean over labels of the area under the curve of precision by recall, as scikit-learn's `average_precision_score`."""
+    """Average the area under the precision-recall curve over labels, as scikit-learn's `average_precision_score`."""
     federation, split = seen.federation, seen.test
     if federation.owner is not None:
         raise SpecError('train.metrics = "average_precision": needs all samples on each device; set train.plan.pool = "copied"')
@@ -48,7 +48,7 @@ def average_precision(seen: Seen) -> jax.Array:
         def visit(i: Array, held: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             at = i * TILE + jnp.arange(TILE)
             valid = at < split.count[client]
-            scores, truth = _scored(seen, params, client, at, valid)
+            scores, truth = _score(seen, params, client, at, valid)
             place = jnp.where(valid, begin + at, length)
             values = (scores, truth, valid)
             return tuple(old.at[place].set(new, mode="drop") for old, new in zip(held, values, strict=True))  # type: ignore[return-value]
@@ -65,8 +65,8 @@ def average_precision(seen: Seen) -> jax.Array:
 
 
 def mean_precision(scores: Array, truth: Array, valid: Array) -> jax.Array:
-    """f32[]: the mean average precision over the labels that some sample has. scores, truth f32[n, M]; valid bool[n]: samples that
-    count."""
+    """Compute the mean average precision f32[] over the labels that some sample has. scores, truth f32[n, M]; valid bool[n]:
+    samples that count."""
 
     valid = jnp.asarray(valid)
 
@@ -83,8 +83,8 @@ def mean_precision(scores: Array, truth: Array, valid: Array) -> jax.Array:
     return jnp.sum(jnp.where(there, each, 0)) / jnp.sum(there)
 
 
-def _over_clients(seen: Seen, tally: Callable[[Array, Array], Array], zero: Array) -> jax.Array:
-    """The sum of `tally(scores f32[B, M], truth f32[B, M])` over the test samples of the clients that are scored."""
+def _sum_over_clients(seen: Seen, tally: Callable[[Array, Array], Array], zero: Array) -> jax.Array:
+    """Sum `tally(scores f32[B, M], truth f32[B, M])` over the test samples of the clients that are scored."""
     split, clients = seen.test, jnp.arange(seen.federation.clients)
 
     def of_client(client: Array, total: Array, count: Array) -> Array:
@@ -93,7 +93,7 @@ def _over_clients(seen: Seen, tally: Callable[[Array, Array], Array], zero: Arra
         def visit(i: Array, carry: Array) -> Array:
             at = i * TILE + jnp.arange(TILE)
             valid = at < count
-            each = tally(*_scored(seen, params, client, at, valid))
+            each = tally(*_score(seen, params, client, at, valid))
             return carry + jnp.sum(jnp.where(valid[:, None, None], each, 0), axis=0)
 
         return jax.lax.fori_loop(0, -(-count // TILE), visit, total)
@@ -107,8 +107,8 @@ def _over_clients(seen: Seen, tally: Callable[[Array, Array], Array], zero: Arra
     return share(part)
 
 
-def _scored(seen: Seen, params: object, client: Array, at: Array, valid: Array) -> tuple[jax.Array, jax.Array]:
-    """(f32[B, M] log-probabilities of the labels, or logits where there may be several; f32[B, M] which are true)."""
+def _score(seen: Seen, params: object, client: Array, at: Array, valid: Array) -> tuple[jax.Array, jax.Array]:
+    """Return (f32[B, M] log-probabilities of the labels, or logits if there may be several; f32[B, M] which are true)."""
     x, y = take(seen.federation, seen.test, client, at, valid)
     logits = seen.model.forward(params, x).astype(jnp.float32)
     if seen.federation.several:
@@ -119,7 +119,7 @@ def _scored(seen: Seen, params: object, client: Array, at: Array, valid: Array) 
     return jax.nn.log_softmax(logits), jax.nn.one_hot(y, seen.federation.classes)
 
 
-def _predicted(scores: Array, several: bool) -> jax.Array:
+def _predict(scores: Array, several: bool) -> jax.Array:
     """f32[B, M]: 1 where a label is predicted."""
     return (scores > 0).astype(jnp.float32) if several else jax.nn.one_hot(jnp.argmax(scores, axis=-1), scores.shape[-1])
 

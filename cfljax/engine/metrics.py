@@ -1,6 +1,6 @@
 """Clustering quality and fairness (HOST, in float64), and the metrics of the user (on the device).
 
-Clients whose label or true group is −1 are left out; a number over nobody is NaN. The last axis of the arrays counts clients;
+Clients whose label or true group is −1 are left out; a mean over no clients is NaN. The last axis of the arrays counts clients;
 leading axes, such as runs, are kept."""
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ METRICS: Registry[Callable[[Seen], jax.Array]] = Registry(
     },
     "cfljax.metrics",
 )
-"""Those of the package and users' own, computed beside the engine's at each evaluation: `metric(seen) -> f32[]`."""
+"""Metrics of the package and of users, computed beside the engine's at each evaluation: `metric(seen) -> f32[]`."""
 
-TAKEN = frozenset(
+RESERVED_NAMES = frozenset(
     (
         *("accuracy", "accuracy_client_mean", "accuracy_worst10", "accuracy_client_std", "accuracy_newcomers", "accuracy_clusters"),
         *("accuracy_train_clients", "accuracy_test_clients", "val_accuracy", "val_loss", "loss", "train_loss", "discrepancy"),
@@ -34,11 +34,11 @@ TAKEN = frozenset(
         *("diag", "valid", "run", "groups_changed", "clock_s", "device_s", "late", "staleness"),
     )
 )
-"""Names that no metric of a user may have: the history has quantities of these names, or a results folder uses them."""
+"""Names that a user's metric may not have, because the history or a results folder uses them."""
 
 
 class Seen(NamedTuple):
-    """What a metric of your own is computed from, inside the compiled program."""
+    """The input of your own metric, inside the compiled program."""
 
     model: Model
     federation: Federation
@@ -57,16 +57,16 @@ class Seen(NamedTuple):
     loss: jax.Array
     """f32[C]: the sum of the losses over them."""
     samples: jax.Array
-    """i32[C]: how many there are."""
+    """i32[C]: the number of test samples."""
     round: jax.Array
     """i32[]: rounds done."""
 
 
-def own(names: tuple[str, ...], seen: Seen) -> dict[str, jax.Array]:
-    """The user's metrics by name: f32[] each."""
+def own_metrics(names: tuple[str, ...], seen: Seen) -> dict[str, jax.Array]:
+    """Compute the user's metrics by name: f32[] each."""
     found = {}
     for name in names:
-        if name in TAKEN:
+        if name in RESERVED_NAMES:
             raise SpecError(f'train.metrics = "{name}": the history has a quantity of that name already')
         value = jnp.asarray(METRICS.entry(name, "train.metrics").make(seen), jnp.float32)
         if value.shape:
@@ -95,22 +95,22 @@ class Fairness(NamedTuple):
     """Of the C' clients as a whole population (divisor C')."""
 
 
-def clustering(labels: np.ndarray, truth: np.ndarray, clusters: int, groups: int) -> Clustering:
-    """Quality of labels i32[..., C] against the true groups i32[C] or i32[..., C]. `groups`: their number; 0: unknown."""
+def score_clustering(labels: np.ndarray, truth: np.ndarray, clusters: int, groups: int) -> Clustering:
+    """Compare labels i32[..., C] with the true groups i32[C] or i32[..., C]. `groups`: their number; 0: unknown."""
     table = contingency(labels, truth, clusters, max(groups, 1))
     return Clustering(purity(table), adjusted_rand(table), normalised_mutual_information(table))
 
 
 def contingency(labels: np.ndarray, truth: np.ndarray, clusters: int, groups: int) -> np.ndarray:
-    """i64[..., K, G]: how many clients of true group g are in cluster k. Numbers outside 0 … K − 1 or 0 … G − 1 count nowhere."""
+    """Count the clients of true group g in cluster k: i64[..., K, G]. Labels outside 0 … K − 1 or 0 … G − 1 are ignored."""
     labels, truth = np.broadcast_arrays(labels, truth)
     counted = (labels >= 0) & (labels < clusters) & (truth >= 0) & (truth < groups)
     cell = np.where(counted, labels.astype(np.int64) * groups + truth, clusters * groups)
-    return _counts(cell, clusters * groups).reshape(*labels.shape[:-1], clusters, groups)
+    return _count(cell, clusters * groups).reshape(*labels.shape[:-1], clusters, groups)
 
 
 def purity(table: np.ndarray) -> np.ndarray:
-    """f64[...]: share of clients that belong to the commonest group of their cluster; table i64[..., K, G]."""
+    """f64[...]: share of clients that belong to the most common group of their cluster; table i64[..., K, G]."""
     return _ratio(table.max(-1).sum(-1), table.sum((-2, -1)))
 
 
@@ -140,7 +140,7 @@ def normalised_mutual_information(table: np.ndarray) -> np.ndarray:
 
 
 def fairness(correct: np.ndarray, count: np.ndarray) -> Fairness:
-    """Accuracy numbers from correct [..., C] of count [..., C] test samples; clients with count 0 are left out."""
+    """Compute accuracies from correct [..., C] of count [..., C] test samples; clients with count 0 are left out."""
     scored = count > 0
     n, each = scored.sum(-1), client_accuracy(correct, count)
     mean = _ratio(np.where(scored, each, 0.0).sum(-1), n)
@@ -152,8 +152,8 @@ def fairness(correct: np.ndarray, count: np.ndarray) -> Fairness:
 
 
 def per_sample(values: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """f64[...]: the mean over all samples, from the sums [..., C] of right answers or losses over count [..., C] samples; NaN of
-    nobody. One client whose loss is not finite makes it not finite: without that client it would look better than it is."""
+    """Average over all samples, f64[...], from the sums [..., C] of right answers or losses over count [..., C] samples; NaN
+    without samples. A client whose loss is not finite makes the mean not finite: without that client it would look too good."""
     return _ratio(np.where(count > 0, values, 0.0).sum(-1, dtype=float), count.sum(-1, dtype=float))
 
 
@@ -163,9 +163,10 @@ def client_accuracy(correct: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 def cluster_accuracy(labels: np.ndarray, correct: np.ndarray, count: np.ndarray, clusters: int) -> np.ndarray:
-    """f64[..., K]: accuracy over the test samples of each cluster's clients, labels i32[..., C]; NaN where a cluster has none."""
+    """Compute the accuracy f64[..., K] over the test samples of each cluster's clients, labels i32[..., C]; NaN for a cluster
+    without any."""
     where = np.where((labels >= 0) & (count > 0), labels, clusters)
-    return _ratio(*(_counts(where, clusters, values) for values in (correct, count)))
+    return _ratio(*(_count(where, clusters, values) for values in (correct, count)))
 
 
 def _margins(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -183,7 +184,7 @@ def _entropy(count: np.ndarray, whole: np.ndarray, n: np.ndarray) -> np.ndarray:
     return np.maximum((count / np.maximum(n, 1) * -np.log(np.where(share > 0, share, 1.0))).sum((-2, -1)), 0.0)
 
 
-def _counts(where: np.ndarray, number: int, values: np.ndarray | None = None) -> np.ndarray:
+def _count(where: np.ndarray, number: int, values: np.ndarray | None = None) -> np.ndarray:
     """[..., number]: how often each number 0 … number − 1 occurs in where i64[..., C], or the sums of the values [..., C] there. Of
     other numbers only `number` itself may occur, which counts nowhere."""
     lead = where.shape[:-1]

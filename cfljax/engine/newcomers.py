@@ -1,4 +1,4 @@
-"""What newcomers get at the end of a run: each is placed by the method and scored, and scored again after some steps of training on
+"""Newcomers at the end of a run: each is placed by the method and scored, and scored again after some steps of training on
 its few labelled samples. They have taken part in no round."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 
 from cfljax.engine import metrics
-from cfljax.engine.afterwards import Found, Placed, Stage, found_at_end
+from cfljax.engine.afterwards import Found, Placed, Stage, score_at_end
 from cfljax.engine.groups import Group
 from cfljax.engine.scoring import least_loss_among
 from cfljax.engine.settings import Assembled
@@ -19,14 +19,14 @@ from cfljax.types.federation import NEVER
 
 
 def place(parts: Assembled, state: Tree, hyper: Hyper, rounds: Array, federation: Federation) -> Stage:
-    """All clients after the rounds, on the axis of all clients, with newcomers where the method puts them."""
+    """Return all clients after the rounds, on the axis of all clients, with newcomers where the method places them."""
     there = dataclasses.replace(federation, arrive=jnp.where(federation.arrive == NEVER, 0, federation.arrive))
-    return Stage(there, there.test, there.real, _place(parts, state, decayed(hyper, rounds), there))
+    return Stage(there, there.test, there.real, _place_clients(parts, state, decayed(hyper, rounds), there))
 
 
-def _place(parts: Assembled, state: Tree, hyper: Hyper, federation: Federation) -> Placed:
-    """Where the method puts newcomers, on the axis of all clients: by its mixture or its `score`, by the label that they have, else
-    by the least loss on their labelled samples among the models in use."""
+def _place_clients(parts: Assembled, state: Tree, hyper: Hyper, federation: Federation) -> Placed:
+    """Place newcomers as the method does, on the axis of all clients: by its mixture or its `score`, by their label, otherwise by
+    the least loss on their labelled samples among the models in use."""
     assert parts.newcomers is not None
     method: Method = parts.method
     ids = jnp.asarray(parts.newcomers.ids, jnp.int32)
@@ -48,13 +48,13 @@ def _place(parts: Assembled, state: Tree, hyper: Hyper, federation: Federation) 
     return Placed(models, jnp.maximum(which, 0), None)
 
 
-def scores_of_newcomers(
+def score_newcomers(
     parts: Assembled, whole: Group, state: Tree, rounds: np.ndarray, federation: Federation
 ) -> tuple[list[dict[str, float]], float]:
-    """HOST. (`accuracy_new_<steps>` and `ari_new` of each run, seconds of compiling); the arguments are those of `found_at_end`."""
+    """HOST. Return (`accuracy_new_<steps>` and `ari_new` of each run; seconds of compiling). Arguments as for `score_at_end`."""
     if parts.newcomers is None:
         return [{}] * whole.keys.shape[0], 0.0
-    found, seconds = found_at_end(parts, parts.newcomers, "newcomers", place, whole, state, rounds, federation)
+    found, seconds = score_at_end(parts, parts.newcomers, "newcomers", place, whole, state, rounds, federation)
     ids, summaries = list(parts.newcomers.ids), []
     for each, last in zip(found, rounds, strict=True):
         group = np.asarray(parts.federation.at(int(last)).group)[ids]
@@ -68,4 +68,4 @@ def _summary(scored: Found, steps: tuple[int, ...], group: np.ndarray, groups: i
         for number, correct in zip(steps, scored["correct"].T, strict=True)
     }
     place = scored["place"]
-    return found | {"ari_new": float(metrics.clustering(place, group, int(place.max()) + 1, groups).ari)}
+    return found | {"ari_new": float(metrics.score_clustering(place, group, int(place.max()) + 1, groups).ari)}

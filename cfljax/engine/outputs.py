@@ -1,4 +1,4 @@
-"""HOST. What a run leaves behind, taken from the arrays of its batch."""
+"""HOST. The output of a run, taken from the arrays of its batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cfljax.engine.history import diverged_at
+from cfljax.engine.history import find_divergence
 from cfljax.engine.resume import Rows
 from cfljax.engine.settings import WORD, Assembled, Carry
 from cfljax.types import Tree
@@ -22,7 +22,7 @@ class Seconds(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a run leaves behind: arrays named as in the results folder, and timings."""
+    """The output of a run: arrays named as in the results folder, and timings."""
 
     history: dict[str, np.ndarray]
     """f32[T'] per quantity; f32[T', K] for "accuracy_clusters"."""
@@ -44,13 +44,13 @@ class Output(NamedTuple):
 
 
 def vector_bytes(travels: tuple[float, int] | None, d: int, vector_up: int | None) -> tuple[float, float]:
-    """Bytes of a vector of `Traffic` on its way (down, up), for a model of d numbers. `vector_up`: bytes of an update; None: four
+    """Return the bytes of a vector of `Traffic` (down, up), for a model of d numbers. `vector_up`: bytes of an update; None: four
     for each of its numbers."""
     down, up = travels or (d, d)
     return 4 * down, 4 * up if vector_up is None else vector_up
 
 
-def output_of(
+def make_output(
     parts: Assembled,
     carry: Carry,
     history: Rows,
@@ -59,7 +59,7 @@ def output_of(
     finetuned: dict[str, float],
     seconds: Seconds,
 ) -> Output:
-    """The Output of a run. `history`: [T', …] of each quantity. `accuracy` f32[C]: of each client in the end."""
+    """Make the Output of a run. `history`: [T', …] of each quantity. `accuracy` f32[C]: each client's final accuracy."""
     rows, state = dict(history), carry.state
     models, labels = parts.method.models(state)
     once: dict[str, Tree] = {} if parts.method.extras is None else parts.method.extras(state)
@@ -77,6 +77,6 @@ def output_of(
         diag=diag | {name: np.asarray(v) for name, v in once.items()},
         newcomers=newcomers,
         finetuned=finetuned,
-        diverged_at=diverged_at(int(carry.lost_at), rows),
+        diverged_at=find_divergence(int(carry.lost_at), rows),
         seconds=seconds,
     )

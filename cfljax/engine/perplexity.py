@@ -9,7 +9,7 @@ from cfljax.registry.options import NoOptions
 
 
 def perplexity(seen: Seen) -> jax.Array:
-    """f32[]: e to the mean loss of all scored samples: among how many equally likely tokens the models are as uncertain."""
+    """Compute e to the mean loss of all scored samples, f32[]: the number of equally likely tokens with the same uncertainty."""
     losses, samples = (jnp.sum(jnp.where(seen.who, each, 0)) for each in (seen.loss, seen.samples))
     return jnp.exp(losses / samples)
 

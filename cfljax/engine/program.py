@@ -1,8 +1,7 @@
-"""The compiled programs of a method: the state before the first round, rounds in a loop on the device, and what an evaluation sees
-of the state. They know no method by name. The evaluation itself is a program that methods share (`engine.evaluation`).
+"""The compiled programs of a method: the state before the first round, rounds in a loop on the device, and the view of an
+evaluation on the state. They know no method by name. The evaluation itself is a program that methods share (`engine.evaluation`).
 
-Each is compiled once, whatever the number of rounds: where a loop of rounds begins and ends is an argument.
-"""
+Each is compiled once, whatever the number of rounds: where a loop of rounds begins and ends is an argument."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ from typing import NamedTuple, TypeVar
 
 from cfljax import keys
 from cfljax.engine import asynchronous
-from cfljax.engine.settings import MOST_SHARES, SHIFT, WORD, Carry, Settings, View
-from cfljax.engine.wall import shown, started, timed
+from cfljax.engine.settings import MAX_SHARES, WORD, WORD_BITS, Carry, Settings, View
+from cfljax.engine.wall import format_clock, run_timed, start_clock
 from cfljax.federation import cohort
 from cfljax.lazy import jax, jnp
 from cfljax.local.optimiser import decayed
@@ -21,12 +20,12 @@ from cfljax.local.send import as_trained_on
 from cfljax.types import Array, Federation, Hyper, Info, Method, Tree
 
 Report = dict[str, Array]
-"""What the last round reports for the history, by the names of its quantities, and the sums since the start."""
+"""The last round's values for the history, by name, and the sums since the start."""
 Out = TypeVar("Out")
 
 
 class Program(NamedTuple):
-    """Pure functions of one run (`over_runs`)."""
+    """Pure functions of one run (`map_over_runs`)."""
 
     advance: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Report]]
     """advance(carry, key, hyper, federation, round) -> (carry, report): one round."""
@@ -39,7 +38,7 @@ class Program(NamedTuple):
 
 
 def make_program(method: Method, settings: Settings) -> Program:
-    """The programs of a method."""
+    """Make the programs of a method."""
 
     def advance(carry: Carry, key: Array, hyper: Hyper, federation: Federation, t: Array) -> tuple[Carry, Report]:
         go = lambda here: _round(method, settings, key, carry.state, here, hyper, t)  # noqa: E731
@@ -47,25 +46,25 @@ def make_program(method: Method, settings: Settings) -> Program:
         if settings.clock is None:
             state, info = go(federation)
         elif settings.asynchronous is None:
-            (state, info), wall = timed(go, settings.clock, method.models, carry.wall, federation, hyper, t)
+            (state, info), wall = run_timed(go, settings.clock, method.models, carry.wall, federation, hyper, t)
         else:
             at = (carry.wall, flight, federation, hyper, t)
             (state, info), wall, flight = asynchronous.step(go, settings.asynchronous, settings.clock, method.models, *at)
         more = jnp.stack(info.traffic)
         low = carry.traffic[:, 1] + (more & (WORD - 1))
-        high = carry.traffic[:, 0] + (more >> SHIFT) + (low >> SHIFT)
+        high = carry.traffic[:, 0] + (more >> WORD_BITS) + (low >> WORD_BITS)
         total = jnp.stack([high, low & (WORD - 1)], axis=1)
         lost_at = jnp.where((carry.lost_at < 0) & info.lost, t + 1, carry.lost_at)
         carry = Carry(state, total, carry.nonfinite + info.nonfinite, lost_at, wall, flight)
-        return carry, _report(settings, carry, info)
+        return carry, _make_report(settings, carry, info)
 
     def start(key: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation) -> Carry:
         state = method.init(key, as_trained_on(settings.sending, hyper, federation), hyper, setup)
         models = method.models(state)[0]
-        wall = None if settings.clock is None else started(models.shape[0], hyper)
+        wall = None if settings.clock is None else start_clock(models.shape[0], hyper)
         flight = None
         if settings.asynchronous is not None:
-            flight = asynchronous.started(settings.asynchronous, settings.participants, *models.shape)
+            flight = asynchronous.start_flight(settings.asynchronous, settings.participants, *models.shape)
         return Carry(state, jnp.zeros((4, 2), jnp.int32), jnp.int32(0), jnp.int32(-1), wall, flight)
 
     def rounds(carry: Carry, key: Array, hyper: Hyper, federation: Federation, bounds: Array) -> tuple[Carry, Report]:
@@ -80,7 +79,7 @@ def make_program(method: Method, settings: Settings) -> Program:
             return jax.lax.fori_loop(bounds[0], bounds[1], body, (carry, nothing))
 
     def view(state: Tree, hyper: Hyper, federation: Federation, t: Array) -> View:
-        state, federation = in_round(method, state, federation, t)
+        state, federation = enter_round(method, state, federation, t)
 
         def of_data(f: Callable[[Tree, Federation, Hyper], Array] | None) -> Array | None:
             return None if f is None else f(state, as_trained_on(settings.sending, hyper, federation), decayed(hyper, t))
@@ -90,15 +89,15 @@ def make_program(method: Method, settings: Settings) -> Program:
         models = models if adapted is None else adapted
         guess = None if settings.score == "assigned" else of_data(method.score)
         also = {} if method.also is None else method.also(state)
-        shares = None if _too_many(method, state, federation, hyper) else of_data(method.shares)
+        shares = None if _are_too_many(method, state, federation, hyper) else of_data(method.shares)
         return View(models, labels, guess, of_data(method.mixture), also, shares)
 
     return Program(advance, start, rounds, view)
 
 
-def over_runs(f: Callable[..., Out], settings: Settings, mapped: int) -> Callable[..., Out]:
-    """The function f of one run as a function of runs, which the first axis of its first `mapped` arguments and of its results
-    counts. With `settings.sequential` that axis has one entry, and f is computed as for one run."""
+def map_over_runs(f: Callable[..., Out], settings: Settings, mapped: int) -> Callable[..., Out]:
+    """Convert a function f of one run to a function of runs, with a leading axis of runs on its first `mapped` arguments and on its
+    results. With `settings.sequential` that axis has one entry, and f is computed as for one run."""
 
     def batched(*args: Tree) -> Out:
         with jax.default_matmul_precision(settings.precision):
@@ -111,24 +110,25 @@ def over_runs(f: Callable[..., Out], settings: Settings, mapped: int) -> Callabl
     return batched
 
 
-def _too_many(method: Method, state: Tree, federation: Federation, hyper: Hyper) -> bool:
-    """Whether clients mix each other's models and are too many for that to be computed at each evaluation."""
+def _are_too_many(method: Method, state: Tree, federation: Federation, hyper: Hyper) -> bool:
+    """Return whether clients mix each other's models and are too many to compute that at each evaluation."""
     if method.shares is None:
         return True
     clients, models = jax.eval_shape(method.shares, state, federation, hyper).shape
-    return bool(clients == models and clients * models > MOST_SHARES)
+    return bool(clients == models and clients * models > MAX_SHARES)
 
 
-def _report(settings: Settings, carry: Carry, info: Info) -> Report:
-    """What the history has of a round. The sums are in it, too, since the carry's own arrays are lost with the next rounds."""
+def _make_report(settings: Settings, carry: Carry, info: Info) -> Report:
+    """Return the history's values of a round. They include copies of the sums, because the carry's own arrays are lost with the
+    next rounds."""
     return {
         "train_loss": info.train_loss,
         "discrepancy": info.discrepancy if settings.discrepancy == "after" else info.drift,
         "nonfinite": carry.nonfinite,
         "traffic": carry.traffic,
         **{f"diag/{name}": each for name, each in info.diag.items()},
-        **({} if carry.wall is None else shown(carry.wall)),
-        **({} if carry.flight is None else asynchronous.shown(carry.flight)),
+        **({} if carry.wall is None else format_clock(carry.wall)),
+        **({} if carry.flight is None else asynchronous.format_flight(carry.flight)),
     }
 
 
@@ -136,20 +136,20 @@ def _round(
     method: Method, settings: Settings, key: Array, state: Tree, federation: Federation, hyper: Hyper, t: Array
 ) -> tuple[Tree, Info]:
     """One round: draw the participants, decay the learning rate, let the method do its work."""
-    state, federation = in_round(method, state, federation, t)
+    state, federation = enter_round(method, state, federation, t)
     federation = as_trained_on(settings.sending, hyper, federation)
     key = keys.fold(key, "round", t)
     participants = cohort.draw(key, federation, settings.participants, t, hyper)
     if federation.flight is None:
         return method.round(key, state, federation, participants, decayed(hyper, t))
-    flight = asynchronous.boarded(federation.flight, participants)
+    flight = asynchronous.board(federation.flight, participants)
     state, info = method.round(key, state, dataclasses.replace(federation, flight=flight), participants, decayed(hyper, t))
-    return state, asynchronous.with_flight(info, flight)
+    return state, asynchronous.add_flight(info, flight)
 
 
-def in_round(method: Method, state: Tree, federation: Federation, t: Array | int) -> tuple[Tree, Federation]:
-    """The federation as it is in round t (`data.drift`), and the state with its true groups where these are the method's clusters.
-    An evaluation after t rounds sees both as round t will."""
+def enter_round(method: Method, state: Tree, federation: Federation, t: Array | int) -> tuple[Tree, Federation]:
+    """Return the federation as it is in round t (`data.drift`), and the state with its true groups if these are the method's
+    clusters. An evaluation after t rounds sees both as round t will."""
     if federation.drift is None:
         return state, federation
     federation = federation.at(t)

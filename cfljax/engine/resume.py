@@ -1,4 +1,4 @@
-"""HOST. Going on with a batch of runs: what a checkpoint holds, and whether it fits the program that goes on from it."""
+"""HOST. Resume a batch of runs: the content of a checkpoint, and whether it fits the program."""
 
 from __future__ import annotations
 
@@ -38,30 +38,31 @@ class Checkpoint(NamedTuple):
 
 
 class CheckpointMismatch(ValueError):
-    """A checkpoint was written by another program than the one that is to go on from it."""
+    """A checkpoint of another program."""
 
 
-def named(carry: Carry) -> dict[str, Tree]:
-    """The arrays of a Carry by their names in it: `.state.models`."""
+def name_arrays(carry: Carry) -> dict[str, Tree]:
+    """Name the arrays of a Carry: `.state.models`."""
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(carry)}
 
 
 def restore(shape: Carry, saved: dict[str, np.ndarray]) -> Carry:
-    """The Carry of a checkpoint. `shape`: the shapes of this program's Carry. CheckpointMismatch where a name is missing on either
-    side, or an array has another shape or type."""
-    wanted = named(shape)
+    """Restore the Carry of a checkpoint. `shape`: the shapes of this program's Carry. Raises CheckpointMismatch if a name is
+    missing on either side, or an array has another shape or type."""
+    wanted = name_arrays(shape)
     for name in [*wanted, *saved]:
         a, b = wanted.get(name), saved.get(name)
         if a is None or b is None or (a.shape, a.dtype) != (b.shape, b.dtype):
-            raise CheckpointMismatch(f"it does not fit this program: {name} is {_form(b)} in it and must be {_form(a)}")
+            raise CheckpointMismatch(f"it does not fit this program: {name} is {_format(b)} but must be {_format(a)}")
     return jax.tree.unflatten(jax.tree.structure(shape), [jnp.asarray(saved[name]) for name in wanted])
 
 
-def _form(array: Tree) -> str:
+def _format(array: Tree) -> str:
     return "missing" if array is None else f"{array.dtype}{list(array.shape)}"
 
 
 def check_rows(saved: Rows, new: Rows) -> None:
-    """CheckpointMismatch where the history of a checkpoint has other quantities, or other shapes of them, than this program's."""
+    """Raise CheckpointMismatch if the history of a checkpoint has other quantities, or other shapes of them, than this
+    program's."""
     if {name: a.shape[2:] for name, a in saved.items()} != {name: a.shape[2:] for name, a in new.items()}:
         raise CheckpointMismatch("its history has other quantities than this program's")

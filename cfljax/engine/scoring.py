@@ -11,7 +11,7 @@ from cfljax.local.data import take
 from cfljax.local.stream import block_size, client_losses, fold_blocks
 from cfljax.types import Array, Federation, Model, Split
 
-MANY_MODELS = 32
+MODELS_AT_ONCE = 32
 """Clients that choose a model try this many at a time. With at most this many models, all of them score all samples in one product
 where clients are computed side by side."""
 TILE = 32
@@ -39,27 +39,27 @@ class Scores(NamedTuple):
 def score(
     model: Model, federation: Federation, split: Split, models: Array, labels: Array, who: Array, sequential: bool = True
 ) -> Scores:
-    """Scores of the clients where `who` is True, each with `models[labels]`."""
+    """Score the clients for which `who` is True, each with `models[labels]`."""
     who = who & federation.real
     if split.shared:
         kinds, number = _kinds(federation)
         wanted = jnp.zeros((models.shape[0], number), bool).at[labels, jnp.where(who, kinds, number)].set(True, mode="drop")
-        sums = _shared(model, federation, split, models, wanted, sequential)
+        sums = _score_shared(model, federation, split, models, wanted, sequential)
         correct, loss = (jnp.where(who, each[labels, kinds], 0.0) for each in sums)
-    elif _cheaper_all_at_once(model, federation, split, models.shape[0], sequential):
-        correct, loss = _product(model, federation, split, models, labels, who, sequential)
+    elif _is_product_faster(model, federation, split, models.shape[0], sequential):
+        correct, loss = _score_by_product(model, federation, split, models, labels, who, sequential)
     else:
-        correct, loss = _one_by_one(model, federation, split, models, labels, who, sequential)
+        correct, loss = _score_one_by_one(model, federation, split, models, labels, who, sequential)
     return Scores(correct, loss, jnp.where(who, split.count, 0))
 
 
 def score_mixtures(
     model: Model, federation: Federation, split: Split, models: Array, weights: Array, who: Array, sequential: bool = True
 ) -> Scores:
-    """As `score`, where each client mixes the models with weights f32[C, K]: its probabilities are the weighted mean of those that
-    the models give. All K models pass over the samples of all clients."""
+    """Score as `score` does, but each client mixes the models with weights f32[C, K]: its probabilities are the weighted mean of
+    the models' probabilities. All K models see the samples of all clients."""
     who = who & federation.real
-    block = block_size(model, federation, models.shape[0], _most(federation, split), sequential)
+    block = block_size(model, federation, models.shape[0], _count_samples(federation, split), sequential)
     params, log_weights = jax.vmap(model.unravel)(models), jnp.log(weights).T[..., None]
 
     def visit(sums: Array, x: Array, y: Array, owner: Array, valid: Array) -> Array:
@@ -77,15 +77,15 @@ def score_mixtures(
 def least_loss_among(
     model: Model, federation: Federation, split: Split, models: Array, candidates: Array, who: Array, sequential: bool = True
 ) -> Array:
-    """i32[C]: of the candidates (bool[K]; at least one) the model with the smallest loss on a client's samples, ties to the lowest,
-    for the clients where `who` bool[C] is True. Only the candidates are computed, MANY_MODELS at a time."""
+    """Find the candidate (bool[K]; at least one) with the smallest loss on each client's samples, ties to the lowest, i32[C], for
+    the clients for which `who` bool[C] is True. Only the candidates are computed, MODELS_AT_ONCE at a time."""
     if split.shared:
         kinds, many = _kinds(federation)
         wanted = candidates[:, None] & jnp.zeros(many, bool).at[jnp.where(who, kinds, many)].set(True, mode="drop")
-        losses = jnp.where(candidates[:, None], _shared(model, federation, split, models, wanted, sequential)[1], jnp.nan)
+        losses = jnp.where(candidates[:, None], _score_shared(model, federation, split, models, wanted, sequential)[1], jnp.nan)
         known = jnp.any(~jnp.isnan(losses), axis=0)
         return jnp.where(known, least_loss(losses), jnp.argmax(candidates)).astype(jnp.int32)[kinds]
-    width, clients = min(models.shape[0], MANY_MODELS), jnp.arange(federation.clients)
+    width, clients = min(models.shape[0], MODELS_AT_ONCE), jnp.arange(federation.clients)
     first = jnp.argsort(~candidates, stable=True)  # the candidates, then the others
     number = jnp.sum(candidates, dtype=jnp.int32)
 
@@ -102,37 +102,37 @@ def least_loss_among(
     return jax.lax.fori_loop(0, -(-number // width), visit, nobody)[1]
 
 
-def _cheaper_all_at_once(model: Model, federation: Federation, split: Split, models: int, sequential: bool) -> bool:
-    """Whether all models on all samples, in large products, take less time than each client's own, padded to whole tiles. Both are
-    counted in samples that a model passes."""
+def _is_product_faster(model: Model, federation: Federation, split: Split, models: int, sequential: bool) -> bool:
+    """Return whether evaluating all models on all samples, in large products, takes less time than each client's own, padded to
+    whole tiles. Both are counted in samples that a model sees."""
     if not sequential:
-        return models <= MANY_MODELS
-    samples = _most(federation, split)
+        return models <= MODELS_AT_ONCE
+    samples = _count_samples(federation, split)
     block = block_size(model, federation, models, samples)
     tile, clients = min(TILE, max(split.longest, 1)), min(split.count.shape[0], samples)
     padded = min(clients * -(-split.longest // tile) * tile, samples + clients * tile)
     return models * -(-samples // block) * block <= padded + clients * BY_ITSELF // (SMALL + model.size)
 
 
-def _most(federation: Federation, split: Split) -> int:
-    """An upper bound of the number of samples of all clients."""
+def _count_samples(federation: Federation, split: Split) -> int:
+    """Return an upper bound of the number of samples of all clients."""
     here = split.rows.shape[0] * (1 if federation.owner is None else devices())
     return max(1, min(here, split.count.shape[0] * split.longest))
 
 
 def _kinds(federation: Federation) -> tuple[Array, int]:
-    """(i32[C] the kind of each client, the number of kinds). Clients of one kind see a shared test set in the same way, and are
-    scored on the same samples of it: all of them train, or none does."""
+    """Return (i32[C] the kind of each client, the number of kinds). Clients of one kind see a shared test set in the same way, and
+    are scored on the same samples of it: all of them train, or none does."""
     view, alone = federation.view, (federation.train.count == 0).astype(jnp.int32)
     views = [] if view is None else [len(each) for each in view[1:] if each is not None]
     return (2 * view.of + alone, 2 * views[0]) if view is not None and views else (alone, 2)
 
 
-def _shared(
+def _score_shared(
     model: Model, federation: Federation, split: Split, models: Array, wanted: Array, sequential: bool
 ) -> tuple[Array, Array]:
-    """(correct f32[K, kinds], loss f32[K, kinds]) on the test set that everybody shares, as each kind of clients sees it; zeros
-    where it is not wanted (bool[K, kinds])."""
+    """Score on the test set that all clients share, as each kind of clients sees it: (correct f32[K, kinds], loss f32[K, kinds]);
+    zeros if not wanted (bool[K, kinds])."""
     block = block_size(model, federation, 1, split.rows.shape[0], sequential)
     kinds, number = _kinds(federation)
     places = jnp.where(federation.real, kinds, number)
@@ -153,11 +153,11 @@ def _shared(
     return jax.lax.map(one, (models, wanted))
 
 
-def _product(
+def _score_by_product(
     model: Model, federation: Federation, split: Split, models: Array, labels: Array, who: Array, sequential: bool
 ) -> tuple[Array, Array]:
-    """(correct f32[C], loss f32[C]): the K models side by side over all samples, then each sample's own is kept."""
-    block = block_size(model, federation, models.shape[0], _most(federation, split), sequential)
+    """Evaluate the K models side by side over all samples, and select each sample's own: (correct f32[C], loss f32[C])."""
+    block = block_size(model, federation, models.shape[0], _count_samples(federation, split), sequential)
     params = jax.vmap(model.unravel)(models)
     everyone = jnp.arange(federation.clients)
 
@@ -173,16 +173,16 @@ def _product(
 
 
 def _add_scores(model: Model, sums: Array, owner: Array, logits: Array, y: Array, valid: Array) -> Array:
-    """f32[C, 2]: the sums of correct answers and of losses of each client with those of a block of samples, in one scatter."""
+    """Add the correct answers and losses of a block of samples to those of each client, f32[C, 2], in one scatter."""
     hits = jnp.where(valid, model.correct(logits, y), False).astype(jnp.float32)
     return sums.at[owner].add(jnp.stack([hits, jnp.where(valid, model.loss(logits, y), 0.0)], axis=1))
 
 
-def _one_by_one(
+def _score_one_by_one(
     model: Model, federation: Federation, split: Split, models: Array, labels: Array, who: Array, sequential: bool
 ) -> tuple[Array, Array]:
-    """As `_product`, client by client in small tiles. Devices share the clients; where the samples lie on different devices, each
-    device scores its own clients."""
+    """Score as `_score_by_product` does, client by client in small tiles. Devices share the clients; if the samples are on
+    different devices, each device scores its own clients."""
     tile, clients = min(TILE, max(split.longest, 1)), jnp.arange(federation.clients)
 
     def scored(client: Array, count: Array) -> tuple[Array, Array]:

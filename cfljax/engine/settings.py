@@ -1,4 +1,4 @@
-"""What a batch of runs is simulated with, and what a run carries from chunk to chunk."""
+"""The settings of a batch of runs, and the state that a run carries from chunk to chunk."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Federation, Flight, Method, Model, Plan, Tree
 
-MOST_SHARES = 10_000
+MAX_SHARES = 10_000
 """Where clients × models are at most this, the weights of the clients in the models are kept of each evaluation."""
-SHIFT = 20
+WORD_BITS = 20
 """The bits of a word of `Carry.traffic`."""
-WORD = 1 << SHIFT
+WORD = 1 << WORD_BITS
 """Sums of traffic are kept in two words: a million clients send 2³¹ models in some hundred rounds."""
 
 
@@ -32,18 +32,18 @@ class Stop(NamedTuple):
 
 
 class Asynchronous(NamedTuple):
-    """The server goes on when some updates have arrived, and does not wait for all who are under way (`train.asynchronous`)."""
+    """The server continues when some updates have arrived, without waiting for all (`train.asynchronous`)."""
 
     buffer: int
-    """How many updates it waits for."""
+    """The number of updates that it waits for."""
     staleness: str
     """How the weight of an update depends on its staleness: a name of `engine.asynchronous.DISCOUNTS`."""
     home: int = 0
-    """How many numbers of a model stay with the client."""
+    """The number of client-side parameters."""
 
 
 class Settings(NamedTuple):
-    """What a program is compiled for, besides shapes: static."""
+    """The static settings of a program, besides shapes."""
 
     rounds: int
     participants: int
@@ -69,10 +69,10 @@ class Settings(NamedTuple):
     clock: tuple[float, float] | None = None
     """Bytes of a vector on its way (down, up), where there is a simulated clock; None: there is none."""
     asynchronous: Asynchronous | None = None
-    """Whom the server waits for; None: for everybody."""
+    """Asynchronous aggregation; None: the server waits for all updates."""
 
     def without(self, *names: str) -> Settings:
-        """The settings, with these as if nothing had been said of them."""
+        """Reset these settings to their defaults."""
         plain = Settings(rounds=0, participants=0)
         return self._replace(**{name: getattr(plain, name) for name in names})
 
@@ -126,20 +126,20 @@ class Sum(NamedTuple):
 
 
 class Wall(NamedTuple):
-    """What the simulated clock shows after some rounds."""
+    """The simulated clock after some rounds."""
 
     elapsed: Sum
     """f32[] each: seconds since the start of the run."""
     busy: Sum
     """f32[] each: seconds that clients have computed and communicated, summed over the clients."""
     late: Array | None
-    """i32[]: how often a client was left out since it would have been late; None: there is no deadline."""
+    """i32[]: number of client-rounds dropped because the client would have missed the deadline; None: there is no deadline."""
     waited: Array
     """f32[K]: seconds that the members of each cluster have waited for the slowest participants of their rounds."""
 
 
 class Carry(NamedTuple):
-    """A run between two chunks of rounds: all that a checkpoint needs, besides the history and the number of rounds done."""
+    """A run between two chunks of rounds: the content of a checkpoint, besides the history and the number of rounds done."""
 
     state: Tree
     traffic: Array
@@ -151,21 +151,22 @@ class Carry(NamedTuple):
     wall: Wall | None = None
     """The simulated clock; None: there is none."""
     flight: Flight | None = None
-    """The clients that are under way; None: the updates of a round arrive in it."""
+    """The updates in flight; None: the updates of a round arrive in it."""
 
 
 class View(NamedTuple):
-    """What a method shows of its state to an evaluation."""
+    """An evaluation's view of a method's state."""
 
     models: Array
     """f32[K, d]."""
     labels: Array
     """i32[C]: the model that each client belongs to; −1: none yet."""
     guess: Array | None
-    """i32[C]: the model that each client is scored by (`Method.score`); None: that of its label."""
+    """i32[C]: the model that each client is scored by (`Method.score`); None: the model of its label."""
     mixture: Array | None
     """f32[C, K]: the weights with which each client mixes the models; None: each is scored by one model."""
     also: dict[str, tuple[Array, Array]]
     """Further models of the clients by name, as `Method.also` gives them."""
     shares: Array | None = None
-    """f32[C, K]: the weights of each client in models, for the record; None: those of `mixture`, or none. No score sees them."""
+    """f32[C, K]: the weights of each client in models, for the record; None: the weights of `mixture`, if any. Scores ignore
+    them."""

@@ -13,11 +13,11 @@ from cfljax.devices import distributed
 from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import lying, placed, sharded
 from cfljax.engine.clock import Clock
-from cfljax.engine.finetune import scores_of_finetuned
+from cfljax.engine.finetune import score_finetuned
 from cfljax.engine.groups import Group
-from cfljax.engine.newcomers import scores_of_newcomers
-from cfljax.engine.outputs import Output, Seconds, output_of
-from cfljax.engine.resume import Checkpoint, Rows, Spent, check_rows, named
+from cfljax.engine.newcomers import score_newcomers
+from cfljax.engine.outputs import Output, Seconds, make_output
+from cfljax.engine.resume import Checkpoint, Rows, Spent, check_rows, name_arrays
 from cfljax.engine.settings import Assembled, Carry, Settings
 from cfljax.engine.simulation import Simulation
 from cfljax.lazy import jax, jnp
@@ -27,7 +27,7 @@ from cfljax.types import Federation, Method, Tree
 AfterChunk = Callable[[int, np.ndarray], None]
 """Is called after each chunk with (rounds done, accuracy f32[R]: NaN where the chunk did not end with an evaluation)."""
 SaveCheckpoint = Callable[[Callable[[], Checkpoint]], None]
-"""Is called after each chunk with a function that makes a checkpoint, and calls that where it is time for one."""
+"""Is called after each chunk with a function that makes a checkpoint, and calls it when a checkpoint is due."""
 
 
 def simulate(
@@ -41,14 +41,18 @@ def simulate(
     checkpoint: SaveCheckpoint | None = None,
     until: int | None = None,
 ) -> list[Output]:
-    """The runs of one batch: run r has `seeds[r]` and the numbers `hypers[r]`. `chunk_rounds`: rounds in a chunk; None: as many as
-    take about two seconds. How rounds are cut into chunks changes no bit of the result. `resume`: the checkpoint to go on from;
-    CheckpointMismatch where it does not fit. `until`: pause after this number of rounds, when `checkpoint` is called; a paused
-    batch has no outputs, and goes on from its checkpoint to the same bits as without a pause."""
+    """Run one batch: run r has `seeds[r]` and the numbers `hypers[r]`. How rounds are divided into chunks changes no bit of the
+    result.
+
+    Args:
+        chunk_rounds: rounds in a chunk; None: as many as take about two seconds.
+        resume: the checkpoint to continue from; CheckpointMismatch if it does not fit.
+        until: pause after this number of rounds, when `checkpoint` is called; a paused batch has no outputs, and resumes to the
+          same bits as without a pause."""
     settings, runs = parts.settings, len(seeds)
     before = Spent(0.0, 0.0, 0.0, 0.0) if resume is None else resume.spent
     begin = time.perf_counter()
-    whole, federation = inputs_of(parts, seeds, hypers)
+    whole, federation = make_inputs(parts, seeds, hypers)
     seconds_setup = before.setup + time.perf_counter() - begin
     batch = Simulation(parts, whole, federation, resume)
     done, rows = (0, []) if resume is None else (resume.done, [resume.rows])
@@ -72,22 +76,22 @@ def simulate(
             progress(done, rows[-1]["accuracy"][:runs, -1] if new else np.full(runs, np.nan))
         if checkpoint is not None and 0 < done < settings.rounds:
             spent = Spent(seconds_setup, before.compile + batch.seconds_compile, clock.total, clock.evaluation)
-            checkpoint(lambda: Checkpoint(done, named(batch.carry()), _joined(rows), spent))  # noqa: B023
+            checkpoint(lambda: Checkpoint(done, name_arrays(batch.carry()), _concatenate(rows), spent))  # noqa: B023
     if done < settings.rounds and watch.live[:runs].any():
         return []
     if done < settings.rounds and progress is not None:
         progress(settings.rounds, rows[-1]["accuracy"][:runs, -1])
     seconds_compile = before.compile + batch.seconds_compile
     spent_all = Seconds(seconds_compile, *clock.split(sum(row["round"].shape[1] for row in rows)), seconds_setup)
-    return _outputs(batch, _joined(rows), spent_all, runs)
+    return _make_outputs(batch, _concatenate(rows), spent_all, runs)
 
 
-def _outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) -> list[Output]:
-    """What each run leaves behind: its rows up to its end, and its share of the seconds."""
+def _make_outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) -> list[Output]:
+    """Make each run's output: its rows up to its end, and its share of the seconds."""
     watch, carry, outputs = batch.watch, batch.carry(), []
     ran = np.where(watch.live, int(rows["round"][0, -1]), watch.ended)
     at_end = (batch.parts, batch.whole, carry.state, ran, batch.federation)
-    (newcomers, first), (finetuned, second) = scores_of_newcomers(*at_end), scores_of_finetuned(*at_end)
+    (newcomers, first), (finetuned, second) = score_newcomers(*at_end), score_finetuned(*at_end)
     seconds = seconds._replace(compile=seconds.compile + first + second)
     for r, share in enumerate(watch.shares(int(rows["round"][0, -1]), runs)):
         own = seconds._replace(
@@ -95,14 +99,14 @@ def _outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) -> list
         )
         history_of_run = {name: each[r, : watch.evaluations[r]] for name, each in rows.items()}
         state: Carry = jax.tree.map(lambda a, r=r: a[r], carry)
-        outputs.append(output_of(batch.parts, state, history_of_run, batch.accuracy[r], newcomers[r], finetuned[r], own))
+        outputs.append(make_output(batch.parts, state, history_of_run, batch.accuracy[r], newcomers[r], finetuned[r], own))
     return outputs
 
 
 @contextlib.contextmanager
 def default_flags() -> Iterator[None]:
-    """In this context JAX's flags that decide which numbers a program draws and computes have their default values, whatever the
-    user has set: a run's id does not name them."""
+    """Reset JAX's flags that decide which numbers a program draws and computes to their defaults, because a run's id does not name
+    the user's."""
     with (
         jax.enable_x64(False),
         jax.threefry_partitionable(True),
@@ -112,17 +116,20 @@ def default_flags() -> Iterator[None]:
         yield
 
 
-def inputs_of(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False) -> tuple[Group, Federation]:
-    """(what all runs start from, the federation where it is computed on). `alike`: as for `group_of`, and in this process alone."""
+def make_inputs(
+    parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False
+) -> tuple[Group, Federation]:
+    """Return the starting point of all runs, and the federation on its devices. `alike`: as for `make_group`, and in this process
+    alone."""
     mesh, federation = parts.mesh, parts.federation
     on_devices = sharded(federation, mesh) if parts.sharded and mesh is not None else placed(federation, mesh)
     with lying(on_devices, mesh):
-        group = group_of(parts, seeds, hypers, alike)
+        group = make_group(parts, seeds, hypers, alike)
     return (group if alike else group._replace(setup=distributed.same(group.setup))), on_devices
 
 
-def group_of(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False) -> Group:
-    """What all runs start from, on the host. `alike`: the method prepares the first run, and all have what it prepared."""
+def make_group(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False) -> Group:
+    """Return the starting point of all runs, on the host. `alike`: the method prepares the first run, and all share the result."""
     mesh, settings = parts.mesh, parts.settings
     missing = 0 if mesh is None else -len(seeds) % mesh.shape.get(RUNS, 1)
     seeds, hypers = seeds + seeds[-1:] * missing, hypers + hypers[-1:] * missing  # each group of devices has equally many runs
@@ -130,14 +137,14 @@ def group_of(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]],
     run_keys = keys.root(np.array(seeds))
     hyper = {name: np.array([h[name] for h in hypers], np.float32) for name in hypers[0]}
     with jax.default_matmul_precision(settings.precision):
-        setup = _setups(parts, run_keys, hypers[:1] if alike else hypers)
+        setup = _set_up(parts, run_keys, hypers[:1] if alike else hypers)
     if alike:
         setup = jax.tree.map(lambda a: np.repeat(a, len(seeds), axis=0), setup)
     return Group(run_keys, hyper, setup)
 
 
-def _setups(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]]) -> Tree:
-    """What the method prepares on the host, of all runs: a leading R on every array."""
+def _set_up(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]]) -> Tree:
+    """Call the method's setup for all runs: a leading R on every array."""
     if parts.method.setup is None:
         return {}
     each = []
@@ -148,7 +155,7 @@ def _setups(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]
 
 
 def _stack(*each: Tree) -> np.ndarray:
-    """The runs' arrays as one; where they differ in their first axis (numbers of clusters found), zeros fill up the shorter."""
+    """Stack the runs' arrays; if they differ in their first axis (numbers of clusters found), zeros pad the shorter."""
     arrays = [np.asarray(e) for e in each]
     if arrays[0].ndim:
         longest = max(len(a) for a in arrays)
@@ -161,12 +168,12 @@ def _regroup_rounds(method: Method, settings: Settings) -> tuple[int, ...]:
 
 
 def _next_stop(method: Method, settings: Settings, done: int, most: int) -> int:
-    """Where the next chunk must end: at the next regrouping, or when it has made as many rounds or evaluations as it may."""
+    """Return where the next chunk must end: at the next regrouping, or at the limit of its rounds or evaluations."""
     ahead = [r for r in _regroup_rounds(method, settings) if r > done]
-    evaluations = settings.evaluations if settings.stop is None else 1  # whether a run goes on is known after each
+    evaluations = settings.evaluations if settings.stop is None else 1  # each may end a run
     room = (done // settings.eval_every + evaluations) * settings.eval_every
     return min([settings.rounds, room, done + most, *ahead])
 
 
-def _joined(rows: list[Rows]) -> Rows:
+def _concatenate(rows: list[Rows]) -> Rows:
     return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *rows)

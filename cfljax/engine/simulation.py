@@ -1,4 +1,4 @@
-"""HOST. A batch of runs as it goes on: its groups, what each carries, and the rows of the history."""
+"""HOST. A batch of runs in progress: its groups, their carries, and the rows of the history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cfljax.devices.placement import lying, placed
 from cfljax.engine import groups, history
 from cfljax.engine.clock import Clock
 from cfljax.engine.compiling import compile_programs, start_form
-from cfljax.engine.evaluation import as_evaluated
+from cfljax.engine.evaluation import strip_training
 from cfljax.engine.groups import Group
 from cfljax.engine.program import make_program
 from cfljax.engine.resume import Checkpoint, Rows, restore
@@ -26,13 +26,13 @@ Evaluated = tuple[Tree, Tree]
 
 
 class Simulation:
-    """The runs of a batch in their groups, and where they stand."""
+    """The runs of a batch in their groups, and their progress."""
 
     def __init__(self, parts: Assembled, whole: Group, federation: Federation, resume: Checkpoint | None):
-        """`whole`: what all runs start from. `federation`: as it lies on the devices."""
+        """`whole`: the starting point of all runs. `federation`: on the devices."""
         self.parts, self.whole, self.federation = parts, whole, federation
-        self.scored_on, self.clients = as_evaluated(federation), history.clients_of(parts.federation)
-        self.groups = groups.grouped(parts, whole)
+        self.scored_on, self.clients = strip_training(federation), history.extract_clients(parts.federation)
+        self.groups = groups.split_into_groups(parts, whole)
         self.runs, size = whole.keys.shape[0], self.groups[0].keys.shape[0]
         self.places = [np.arange(at, at + size) for at in range(0, self.runs, size)]
         """Which runs are in each group."""
@@ -48,46 +48,46 @@ class Simulation:
         if resume is None:
             self.carries = [programs.start(*group, federation) for group in self.groups]
         else:
-            self.carries = self._restored(resume)
+            self.carries = self._restore(resume)
 
-    def _restored(self, resume: Checkpoint) -> list[Carry]:
-        """What the groups carry by a checkpoint. Runs that had ended are evaluated again, as it lacks their clients' scores."""
+    def _restore(self, resume: Checkpoint) -> list[Carry]:
+        """Restore the groups' carries from a checkpoint. Runs that had ended are evaluated again, because it lacks their clients'
+        scores."""
         form = start_form(make_program(self.parts.method, self.parts.settings), self.parts, self.groups[0])
-        whole = restore(groups.for_each_run(form, self.runs), resume.carry)
-        self.carries = self._dealt(whole)
+        whole = restore(groups.add_runs(form, self.runs), resume.carry)
+        self.carries = self._deal(whole)
         self.row = {name: each[:, -1:] for name, each in resume.rows.items()}
         ended = self.watch.see(resume.rows)
         if len(ended):
             self.accuracy = np.full((self.runs, len(self.clients.group)), np.nan, np.float32)
         for r in ended:
-            at, place = self._place(r)
-            _, scored = fetched(self._evaluated(at, int(self.watch.ended[r])))
+            at, place = self._locate(r)
+            _, scored = fetch(self._evaluate(at, int(self.watch.ended[r])))
             self.accuracy[r] = history.client_accuracies(scored)[place]
         self.end(ended)
         return self.carries
 
-    def _dealt(self, whole: Carry) -> list[Carry]:
-        """The carry (on the host) of each group."""
-        return [placed(groups.picked(whole, places), self.parts.mesh, True) for places in self.places]
+    def _deal(self, whole: Carry) -> list[Carry]:
+        """Split the carry (on the host) among the groups."""
+        return [placed(groups.select_runs(whole, places), self.parts.mesh, True) for places in self.places]
 
-    def _place(self, run: int) -> tuple[int, int]:
-        """(the group of a run, its place there)."""
+    def _locate(self, run: int) -> tuple[int, int]:
+        """Return the group of a run, and its index there."""
         at = next(at for at, places in enumerate(self.places) if run in places)
         return at, int(np.argmax(self.places[at] == run))
 
     def carry(self) -> Carry:
-        """What all runs carry, on the host."""
-        carry: Carry = groups.scattered([fetched(each) for each in self.carries], self.places, self.runs)
+        """Return the carry of all runs, on the host."""
+        carry: Carry = groups.scatter_runs([fetch(each) for each in self.carries], self.places, self.runs)
         for r, own in self.frozen.items():
-            carry = jax.tree.map(lambda all_runs, one, r=r: _with(all_runs, r, one[0]), carry, own)
+            carry = jax.tree.map(lambda all_runs, one, r=r: _replace_run(all_runs, r, one[0]), carry, own)
         return carry
 
     def end(self, ended: np.ndarray) -> None:
-        """These runs stay as they are. Groups that are computed side by side are cut down to the runs that go on, whenever half of
-        them have ended."""
+        """Freeze these runs. Groups that are computed side by side shrink to the live runs whenever half of them have ended."""
         for r in ended:
-            at, place = self._place(r)
-            self.frozen[int(r)] = fetched(groups.part(self.carries[at], place, 1))
+            at, place = self._locate(r)
+            self.frozen[int(r)] = fetch(groups.slice_runs(self.carries[at], place, 1))
         if len(ended) and not self.parts.settings.sequential:
             for at in range(len(self.groups)):
                 self._cut_down(at)
@@ -102,21 +102,22 @@ class Simulation:
             return
         here = [int(np.argmax(places == r)) for r in live]
         here += here[-1:] * (size - len(here))
-        carry = groups.picked(fetched(self.carries[at]), np.array(here))
+        carry = groups.select_runs(fetch(self.carries[at]), np.array(here))
         self.places[at] = places[here]
-        self.groups[at] = groups.placed_group(self.parts, groups.picked(tuple(self.whole), self.places[at]))
+        self.groups[at] = groups.place_group(self.parts, groups.select_runs(tuple(self.whole), self.places[at]))
         self.programs[at], seconds = compile_programs(self.parts, self.groups[at], self.federation)
         self.seconds_compile += seconds
         self.carries[at] = placed(carry, self.parts.mesh, True)
 
     def first_row(self, clock: Clock) -> list[Rows]:
-        """The row of the history before the first round, from an evaluation that is timed."""
-        first = clock.price(self._evaluated, 0, 0)
-        others = [self._evaluated(at, 0) for at in range(1, len(self.groups))]
+        """Return the row of the history before the first round, from a timed evaluation."""
+        first = clock.price(self._evaluate, 0, 0)
+        others = [self._evaluate(at, 0) for at in range(1, len(self.groups))]
         return [self._row(0, dict(enumerate((first, *others))))]
 
     def advance(self, done: int, stop: int) -> list[Rows]:
-        """Rounds from `done` to `stop`; the rows of the history after them. Nothing is fetched from the device before the end."""
+        """Run the rounds from `done` to `stop`, and return the rows of the history. Nothing is fetched from the device before the
+        end."""
         going_on = [at for at, places in enumerate(self.places) if self.watch.live[places].any()]
         found = {at: self._advance_group(at, done, stop) for at in going_on}
         evaluations = [each[0] for each in found[going_on[0]]]
@@ -125,7 +126,7 @@ class Simulation:
         return rows
 
     def _advance_group(self, at: int, done: int, stop: int) -> list[tuple[int, Evaluated]]:
-        """(round, what is found then) of each evaluation."""
+        """Return (round, evaluation) of each evaluation."""
         settings, group, found = self.parts.settings, self.groups[at], []
         while done < stop:
             end = min(stop, settings.rounds, (done // settings.eval_every + 1) * settings.eval_every)
@@ -134,11 +135,11 @@ class Simulation:
             self.carries[at], report = program(self.carries[at], group.keys, group.hyper, self.federation, bounds)
             done = end
             if done % settings.eval_every == 0 or done == settings.rounds:
-                found.append((done, (report, self._evaluated(at, done)[1])))
+                found.append((done, (report, self._evaluate(at, done)[1])))
         return found
 
-    def _evaluated(self, at: int, done: int) -> Evaluated:
-        """(a report of zeros, the scores) of a group after this number of rounds."""
+    def _evaluate(self, at: int, done: int) -> Evaluated:
+        """Evaluate a group after this number of rounds: (a report of zeros, the scores)."""
         programs, group, state = self.programs[at], self.groups[at], self.carries[at].state
         at_round = placed(np.int32(done), self.parts.mesh)
         seen = programs.view(state, group.hyper, self.federation, at_round)
@@ -148,13 +149,13 @@ class Simulation:
         return nothing, scored | ({} if mixed is None else {"shares": mixed})
 
     def _row(self, round: int, evaluated: dict[int, Evaluated]) -> Rows:
-        """[R, 1, …]: a row of the history, from the evaluations of groups. Runs that have ended keep what they had."""
-        settings, found = self.parts.settings, [fetched(each) for each in evaluated.values()]
-        report, scored = groups.scattered(found, [self.places[at] for at in evaluated], self.runs)
+        """Make a row of the history, [R, 1, …], from the evaluations of groups. Runs that have ended keep their values."""
+        settings, found = self.parts.settings, [fetch(each) for each in evaluated.values()]
+        report, scored = groups.scatter_runs(found, [self.places[at] for at in evaluated], self.runs)
         accuracy = history.client_accuracies(scored)
         clients = self.clients.at(round)
-        row = history.row_of(clients, report, scored, self.programs[0].models, round, settings.label_history)
-        row |= history.moves(self.clients, len(accuracy), round, settings.eval_every)
+        row = history.make_row(clients, report, scored, self.programs[0].models, round, settings.label_history)
+        row |= history.count_moves(self.clients, len(accuracy), round, settings.eval_every)
         row = {name: each[:, None] for name, each in row.items()}
         ended = list(self.frozen)
         if ended:
@@ -165,7 +166,7 @@ class Simulation:
         return row
 
     def regroup(self, done: int) -> None:
-        """Let the method's host step change the state of each run that goes on, as process 0 computes it."""
+        """Let the method's host step change the state of each live run, as process 0 computes it."""
         parts, carry, states = self.parts, self.carry(), []
         assert parts.method.regroup is not None
         with lying(self.federation, parts.mesh):
@@ -176,18 +177,18 @@ class Simulation:
                     state = parts.method.regroup(keys.fold(self.whole.keys[r], "regroup", done), state, seen, numbers, done)
                 states.append(state)
         state = jax.tree.map(lambda *each: np.stack([np.asarray(e) for e in each]), *states)
-        self.carries = self._dealt(distributed.same(carry._replace(state=state)))
+        self.carries = self._deal(distributed.same(carry._replace(state=state)))
 
 
-def _with(all_runs: np.ndarray, run: int, own: np.ndarray) -> np.ndarray:
-    """The arrays of all runs with that of one replaced."""
+def _replace_run(all_runs: np.ndarray, run: int, own: np.ndarray) -> np.ndarray:
+    """Replace one run's arrays."""
     changed = np.array(all_runs)
     changed[run] = own
     return changed
 
 
-def fetched(arrays: Tree) -> Tree:
-    """The arrays on the host, put together from the devices of this process, which have all of them."""
+def fetch(arrays: Tree) -> Tree:
+    """Fetch arrays to the host, assembled from the devices of this process, which have all of them."""
 
     def whole(array: Tree) -> Tree:
         if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:

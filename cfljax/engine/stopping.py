@@ -28,8 +28,8 @@ class Watch:
         return self.ended < 0
 
     def see(self, rows: Rows) -> np.ndarray:
-        """Take note of rows [R, T, …] of the history; i64[n]: the runs that end with them. A metric that is not finite is no better
-        than any other."""
+        """Record rows [R, T, …] of the history; return i64[n]: the runs that end with them. A metric that is not finite counts as
+        worse than any other."""
         before = self.live
         for at in range(rows["round"].shape[1]):
             self._see_one(rows, at)
@@ -46,6 +46,6 @@ class Watch:
         self.ended[self.live & (now - self.since >= self.stop.patience)] = now
 
     def shares(self, rounds: int, runs: int) -> list[float]:
-        """The part that each of the first `runs` runs has had of their rounds together."""
+        """Return each run's share of the time, for the first `runs` runs."""
         done = np.where(self.live, max(rounds, 1), np.maximum(self.ended, 1))[:runs]
         return [float(each) for each in done / done.sum()]

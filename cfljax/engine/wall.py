@@ -1,13 +1,12 @@
-"""The simulated clock: how long a round lasts on the clients' devices, and who is too late for it.
+"""The simulated clock: how long a round lasts on the clients' devices, and which clients miss the deadline.
 
 A participant receives, computes and sends, one after the other:
 
-    seconds = bytes down · 8 / (down_mbps · 10⁶) + steps · step_ms / 1000 / speed + bytes up · 8 / (up_mbps · 10⁶)
+seconds = bytes down · 8 / (down_mbps · 10⁶) + steps · step_ms / 1000 / speed + bytes up · 8 / (up_mbps · 10⁶)
 
 Its steps are those of all its trainings in the round. Its bytes are the round's, shared out evenly over the participants. A round
-lasts as long as its slowest participant, or `deadline_s` where somebody is late. What clients send to be clustered, before a round
-begins, comes on top: as long as one of them takes to send it.
-"""
+lasts as long as its slowest participant, or `deadline_s` if a client is late. Messages that clients send to be clustered, before a
+round begins, come on top: the time that one client takes to send them."""
 
 from __future__ import annotations
 
@@ -22,10 +21,10 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.meter import Meter, metering
 from cfljax.types import Array, Devices, Federation, Hyper, Info, Traffic, Tree
 
-MOST_CLUSTERS = 64
-"""With more models than these, it is not counted how long each cluster's members wait."""
-ROUNDING = 2.0**-21
-"""How far the clock may be below the exact sum, as a share of it: four steps of float32."""
+MAX_TIMED_CLUSTERS = 64
+"""With more models than these, the waiting time of each cluster is not recorded."""
+CLOCK_ERROR = 2.0**-21
+"""The largest relative rounding error of the clock: four steps of float32."""
 Go = Callable[[Federation], tuple[Tree, Info]]
 """Computes a round on a federation: (state after it, report)."""
 
@@ -34,32 +33,32 @@ class Spent(NamedTuple):
     """The time of a round."""
 
     each: Array
-    """f32[C]: the seconds of each participant; 0 for everybody else."""
+    """f32[C]: the seconds of each participant; 0 for other clients."""
     who: Array
     """bool[C]: the participants."""
     before: Array
-    """f32[]: the seconds of what is sent before the round begins."""
+    """f32[]: the seconds of messages that are sent before the round begins."""
     own: Traffic
-    """The traffic of the round, without what is sent before it begins."""
+    """The traffic of the round, without messages that are sent before it begins."""
 
 
-def started(models: int, hyper: Hyper) -> Wall:
-    """The clock before the first round, of a run with this number of models."""
+def start_clock(models: int, hyper: Hyper) -> Wall:
+    """Start the clock before the first round, for a run with this number of models."""
     zero = Sum(jnp.float32(0), jnp.float32(0))
     return Wall(
-        zero, zero, jnp.int32(0) if "clock.deadline_s" in hyper else None, jnp.zeros(models if models <= MOST_CLUSTERS else 0)
+        zero, zero, jnp.int32(0) if "clock.deadline_s" in hyper else None, jnp.zeros(models if models <= MAX_TIMED_CLUSTERS else 0)
     )
 
 
-def shown(wall: Wall) -> dict[str, Array]:
-    """What the history has of the clock: f32[2, 2] seconds of the run and of its devices, in two numbers each, and how many were
-    late."""
+def format_clock(wall: Wall) -> dict[str, Array]:
+    """Return the history's columns: f32[2, 2] seconds of the run and of its devices, in two numbers each, and the number of late
+    clients."""
     more = {"diag/waited_s": wall.waited} if wall.waited.shape[0] > 1 else {}
     late = {} if wall.late is None else {"late": wall.late}
     return {"clock": jnp.stack([jnp.stack(wall.elapsed), jnp.stack(wall.busy)])} | late | more
 
 
-def timed(
+def run_timed(
     go: Go,
     vector: tuple[float, float],
     models: Callable[[Tree], tuple[Array, Array]],
@@ -68,11 +67,11 @@ def timed(
     hyper: Hyper,
     t: Array,
 ) -> tuple[tuple[Tree, Info], Wall]:
-    """((state, report), the clock after round t). `vector`: bytes of a vector on its way (down, up)."""
+    """Run round t and move the clock: ((state, report), the clock). `vector`: bytes of a vector (down, up)."""
     assert wall is not None and federation.devices is not None
-    devices = of_round(federation.devices, hyper, wall.elapsed.high, t)
+    devices = devices_in_round(federation.devices, hyper, wall.elapsed.high, t)
     here = dataclasses.replace(federation, devices=devices)
-    (state, info), spent = metered(go, vector, here, hyper)
+    (state, info), spent = run_metered(go, vector, here, hyper)
     if "clock.deadline_s" not in hyper:
         lasts, late = jnp.max(spent.each, initial=0.0), jnp.zeros_like(spent.who)
     else:  # of the round above only the counts are used: XLA leaves the training out
@@ -80,77 +79,77 @@ def timed(
         late = spent.who & (spent.each > deadline)
         state, info = go(dataclasses.replace(here, devices=dataclasses.replace(devices, late=late)))
         lasts = jnp.minimum(jnp.max(spent.each, initial=0.0), deadline)
-    lasts = jnp.where(spent.who.any(), lasts, until_next(here, wall.elapsed.high, t))
+    lasts = jnp.where(spent.who.any(), lasts, seconds_to_next(here, wall.elapsed.high, t))
     each = jnp.minimum(spent.each, lasts)
-    waited = add_to(wall.waited, jnp.where(spent.who & ~late, models(state)[1], -1), lasts - each)
-    elapsed, busy = plus(wall.elapsed, lasts + spent.before), plus(wall.busy, jnp.sum(each))
+    waited = add_by_label(wall.waited, jnp.where(spent.who & ~late, models(state)[1], -1), lasts - each)
+    elapsed, busy = add(wall.elapsed, lasts + spent.before), add(wall.busy, jnp.sum(each))
     so_far = None if wall.late is None else wall.late + jnp.sum(late, dtype=jnp.int32)
     return (state, info), Wall(elapsed, busy, so_far, waited)
 
 
-def of_round(devices: Devices, hyper: Hyper, now: Array, t: Array) -> Devices:
-    """The devices with the speeds and the presence of round t, which begins at `now` f32[] seconds."""
+def devices_in_round(devices: Devices, hyper: Hyper, now: Array, t: Array) -> Devices:
+    """Set the speed and availability of the devices in round t, which begins at `now` f32[] seconds."""
     speed = jnp.exp(hyper["clock.spread"] * devices.pace)
     if devices.times is None or devices.available is None or devices.factor is None:
         return dataclasses.replace(devices, speed=speed)
-    at = reached(now) if devices.by_seconds else t.astype(jnp.float32)
+    at = reached_second(now) if devices.by_seconds else t.astype(jnp.float32)
     row = jnp.searchsorted(devices.times, at, side="right") - 1
     return dataclasses.replace(devices, speed=speed * devices.factor[row], there=devices.available[row])
 
 
-def reached(now: Array) -> Array:
-    """f32[]: the latest second that has come. A line of a trace begins when the clock, a rounded sum, is as good as there: three
-    rounds of 0.03 s are a little less than 0.09 s in float32."""
-    return now * (1 + ROUNDING)
+def reached_second(now: Array) -> Array:
+    """Return the latest second that has been reached, f32[]. A line of a trace begins when the clock, a rounded sum, is close
+    enough: three rounds of 0.03 s are a little less than 0.09 s in float32."""
+    return now * (1 + CLOCK_ERROR)
 
 
-def seconds_of(steps: Array, speed: Array, sent: Traffic, number: Array, vector: tuple[float, float], hyper: Hyper) -> Array:
-    """The seconds of clients that do these steps, of whom `number` share this traffic."""
+def client_seconds(steps: Array, speed: Array, sent: Traffic, number: Array, vector: tuple[float, float], hyper: Hyper) -> Array:
+    """Compute the seconds of clients that do these steps; `number` clients share this traffic."""
     of_each = [each.astype(jnp.float32) / jnp.maximum(number, 1) for each in sent]
     down, up = vector[0] * of_each[0] + 4 * of_each[2], vector[1] * of_each[1] + 4 * of_each[3]
     sending = 8e-6 * (down / hyper["clock.down_mbps"] + up / hyper["clock.up_mbps"])
     return steps * (hyper["clock.step_ms"] / 1000) / speed + sending
 
 
-def metered(go: Go, vector: tuple[float, float], federation: Federation, hyper: Hyper) -> tuple[tuple[Tree, Info], Spent]:
-    """(the round, its time), if nobody is late."""
+def run_metered(go: Go, vector: tuple[float, float], federation: Federation, hyper: Hyper) -> tuple[tuple[Tree, Info], Spent]:
+    """Run a round and measure its time, if no client is late."""
     try:
         with metering(federation.clients) as meter:
             state, info = go(federation)
-        return (state, info), _spent(meter, info.traffic, vector, federation, hyper)
+        return (state, info), _sum_time(meter, info.traffic, vector, federation, hyper)
     except jax.errors.UnexpectedTracerError:
         told = "the method trains in a loop or a branch of JAX, where its steps cannot be counted"
         raise SpecError(f"train.clock: {told}; call solver.fit outside of jax.lax and jax.vmap") from None
 
 
-def _spent(meter: Meter, traffic: Traffic, vector: tuple[float, float], federation: Federation, hyper: Hyper) -> Spent:
+def _sum_time(meter: Meter, traffic: Traffic, vector: tuple[float, float], federation: Federation, hyper: Hyper) -> Spent:
     devices = federation.devices
     assert devices is not None and devices.speed is not None
     who = meter.steps > 0
     own = Traffic(*(all_of_it - beside for all_of_it, beside in zip(traffic, meter.beside, strict=True)))
-    each = seconds_of(meter.steps, devices.speed, own, jnp.sum(who), vector, hyper)
-    before = seconds_of(jnp.float32(0), jnp.float32(1), meter.beside, meter.senders, vector, hyper)
+    each = client_seconds(meter.steps, devices.speed, own, jnp.sum(who), vector, hyper)
+    before = client_seconds(jnp.float32(0), jnp.float32(1), meter.beside, meter.senders, vector, hyper)
     return Spent(jnp.where(who, each, 0.0), who, before, own)
 
 
-def until_next(federation: Federation, now: Array, t: Array) -> Array:
-    """f32[]: how long a round without participants lasts: until the next row of a trace in seconds where everybody is away, else no
-    time."""
+def seconds_to_next(federation: Federation, now: Array, t: Array) -> Array:
+    """Return how long a round without participants lasts, f32[]: until the next row of a trace in seconds if no client is
+    available, otherwise 0."""
     devices, here = federation.devices, cohort.present(federation, t)
     if devices is None or devices.times is None or devices.there is None or not devices.by_seconds:
         return jnp.float32(0)
-    ahead = jnp.min(jnp.where(devices.times > reached(now), devices.times, jnp.inf))
+    ahead = jnp.min(jnp.where(devices.times > reached_second(now), devices.times, jnp.inf))
     away = jnp.any(here) & ~jnp.any(here & devices.there)
     return jnp.where(away & jnp.isfinite(ahead), ahead - now, 0.0)
 
 
-def add_to(total: Array, labels: Array, each: Array) -> Array:
-    """The sums of clusters [K] to which those of clients with these labels i32[n] are added; −1: to none. K may be 0."""
+def add_by_label(total: Array, labels: Array, each: Array) -> Array:
+    """Add the values of clients with these labels i32[n] to the sums of clusters [K]; −1: to none. K may be 0."""
     return total.at[jnp.where(labels >= 0, labels, total.shape[0])].add(each, mode="drop") if total.shape[0] else total
 
 
-def plus(total: Sum, more: Array) -> Sum:
-    """The sum with one more number; what rounding cuts off is kept in its lower part (Kahan)."""
+def add(total: Sum, more: Array) -> Sum:
+    """Add one number to the sum; the rounding error is kept in its lower part (Kahan)."""
     more = more + total.low
     high = total.high + more
     return Sum(high, more - (high - total.high))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 from cfljax.config import Run
 from cfljax.devices.machine import Machine
 from cfljax.engine.compiling import compile_programs
-from cfljax.engine.groups import grouped
-from cfljax.engine.simulate import default_flags, inputs_of
+from cfljax.engine.groups import split_into_groups
+from cfljax.engine.simulate import default_flags, make_inputs
 from cfljax.errors import DataError
 from cfljax.experiment.assemble import assemble_batch
 from cfljax.experiment.batching import Batch, batches
@@ -61,8 +61,8 @@ def bytes_of(batch: Batch, machine: Machine) -> tuple[float, int] | None:
     """Return (bytes of a device that each run takes, bytes of what all runs share); None if the compiler does not say them."""
     with default_flags():
         parts = assemble_batch(batch, machine)
-        whole, federation = inputs_of(parts, batch.seeds, batch.hypers, alike=True)
-        programs, _ = compile_programs(parts, grouped(parts, whole)[0], federation)
+        whole, federation = make_inputs(parts, batch.seeds, batch.hypers, alike=True)
+        programs, _ = compile_programs(parts, split_into_groups(parts, whole)[0], federation)
     shape = machine.shape(batch.width, batch.first.train.forced.devices)
     compiled = cast("tuple[jax.stages.Compiled, ...]", (programs.rounds, programs.evaluate))
     rounds, evaluate = (program.memory_analysis() for program in compiled)

@@ -85,7 +85,7 @@ class OCFL(CountedConfig, Clustered):
     similarity: str = similarity()
 
     def check(self, where: str) -> None:
-        """Combinations; raises SpecError."""
+        """Raise SpecError for options that contradict each other."""
         if self.every is None and self.max_clusters != OCFL.max_clusters:
             raise SpecError(f"{where}.max_clusters = {self.max_clusters}: it has an effect only with `every`; leave it out")
 

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from cfljax import keys
 from cfljax.kernels.cosine import cosine_matrix
-from cfljax.kernels.unite import unite
+from cfljax.kernels.unite import slots, unite
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
 from cfljax.registry.options import option
@@ -120,7 +120,7 @@ def placed(ask: Ask, state: State, psi: Array, new: Array) -> tuple[State, Array
     similar = cosine_matrix(jnp.concatenate([seen.means, psi[order]]), mask=present)
     size = jnp.concatenate([seen.members, new[order].astype(jnp.int32)])
     root, kept = unite(similar, tau, size, present, k)
-    place, crowded = places(root, present, similar, k)
+    place, crowded = slots(root, present, similar, k)
     into = jnp.where(present, place, k)  # beyond the last place: dropped
     old = jnp.zeros(k, jnp.int32).at[into[:k]].add(seen.members, mode="drop")
     models = jnp.where((old > 0)[:, None], state.models[jnp.minimum(kept[:k], k - 1)], state.whole)  # a new cluster begins at ω
@@ -130,20 +130,6 @@ def placed(ask: Ask, state: State, psi: Array, new: Array) -> tuple[State, Array
     joined = jnp.where(new[order], ids[order], clients)
     labels = labels.at[joined].set(place[k:], mode="drop")
     return state._replace(models=models, labels=labels, memory=Seen(seen.anchor, moves, members)), crowded
-
-
-def places(root: Array, present: Array, similar: Array, clusters: int) -> tuple[Array, Array]:
-    """(i32[n] the place of each present node among K `clusters`, i32[] the nodes for which there is no room). A union has the
-    place of its lowest cluster, or the next free one; without room each of its nodes goes to the place of the most similar node."""
-    nodes = jnp.arange(root.shape[0], dtype=jnp.int32)
-    head = present & (root == nodes)
-    free = ~head[:clusters]
-    rank = jnp.cumsum(head & (nodes >= clusters)) - 1
-    ranked = jnp.argsort(~free, stable=True).astype(jnp.int32)
-    there = jnp.where(rank < jnp.sum(free), ranked[jnp.minimum(rank, clusters - 1)], -1)
-    place = jnp.where(nodes < clusters, nodes, there)[root]
-    nearest = jnp.argmax(jnp.where(present & (place >= 0), similar, -jnp.inf), axis=1)
-    return jnp.where(place >= 0, place, place[nearest]), jnp.sum(present & (place < 0), dtype=jnp.int32)
 
 
 stocfl = entry("stocfl", StoCFL)

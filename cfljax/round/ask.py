@@ -63,7 +63,7 @@ class Ask:
         return self.in_round and is_private(self.hyper)
 
     def bound(self, losses: Array) -> Array:
-        """The losses, within the bounds that a private choice needs, if it is private."""
+        """Return the losses, within the bounds that a private choice needs, if it is private."""
         return clip_losses(losses, self.hyper["privacy.choice.clip"]) if self.private else losses
 
     def of(self, who: Array, active: Array | None = None) -> Ask:

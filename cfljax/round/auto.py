@@ -42,7 +42,7 @@ class Finder(Protocol):
     """HOST. A function that finds the number of clusters of a run."""
 
     def __call__(self, key: Array, federation: Federation, hyper: Hyper) -> Number | None:
-        """The number; None where the options give it."""
+        """Return the number; None where the options give it."""
 
 
 def finder(config: CountedConfig, model: Model, solver: Solver, name: str) -> Finder:
@@ -96,7 +96,7 @@ def setup_of(number: Number | None) -> dict[str, Tree]:
 
 
 def count(number: Number | None, clusters: int) -> int | Array:
-    """The number of clusters: the one that was found, or `clusters`."""
+    """Return the number of clusters: the one that was found, or `clusters`."""
     return clusters if number is None else number.clusters
 
 
@@ -106,8 +106,8 @@ def allowed(number: Number | None, clusters: int) -> Array | None:
 
 
 def extras_of(number: Number | None) -> dict[str, Array]:
-    """What is kept with the results: i32[] the number that was found, and f32[2, 2 · most] the numbers 1, 2, … and the criterion of
-    each."""
+    """Return what is kept with the results: i32[] the number that was found, and f32[2, 2 · most] the numbers 1, 2, … and the
+    criterion of each."""
     if number is None:
         return {}
     numbers = jnp.arange(1, number.curve.shape[0] + 1, dtype=jnp.float32)

@@ -62,13 +62,13 @@ def is_private(hyper: Hyper) -> bool:
 
 
 def among(allowed: Array | None, losses: Array) -> Array:
-    """The losses f32[K, S], NaN for models that are not allowed bool[K] (None: all are), so that nobody chooses them."""
+    """Return the losses f32[K, S], NaN for models that are not allowed bool[K] (None: all are), so that nobody chooses them."""
     return losses if allowed is None else jnp.where(allowed[:, None], losses, jnp.nan)
 
 
 def first_batches(key: Array, federation: Federation, cohort: Cohort, batch: int | None, sequential: bool) -> Federation:
-    """A federation in which each participant holds only the first mini-batch of `batch` samples that `Solver.fit` takes with this
-    key. For a batch of None it is the given federation."""
+    """Return a federation in which each participant holds only the first mini-batch of `batch` samples that `Solver.fit` takes with
+    this key. For a batch of None it is the given federation."""
     if batch is None:
         return federation
     split = federation.train
@@ -91,8 +91,8 @@ def first_batches(key: Array, federation: Federation, cohort: Cohort, batch: int
 
 
 def gradient_work(work: Work, estimate: str) -> Work:
-    """The work of one gradient step per client, of which one vector is sent: on the first mini-batch of `work` if `estimate` is
-    "batch", else on all samples of the client."""
+    """Return the work of one gradient step per client, of which one vector is sent: on the first mini-batch of `work` if `estimate`
+    is "batch", else on all samples of the client."""
     return Work(None, 1, work.batch if estimate == "batch" else None, one_vector=True)
 
 

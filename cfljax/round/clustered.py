@@ -87,10 +87,8 @@ class Clustered(MethodConfig):
         regroups = cls.regroup is not Clustered.regroup or cls.makes_models
         adapts = cls.adapt is not Clustered.adapt
         draws = cls.clients_per_cluster is not None
-        cls.served = "models" if adapts or draws else ""
-        cls.averaged = (
-            () if regroups or adapts or draws else ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
-        )
+        cls.served = "models" if adapts else ""
+        cls.averaged = () if regroups or adapts else ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
         cls.chooses_by_loss = cls.chooses and not cls.scores_on_server
         cls.trains_twice = cls.pull is not Clustered.pull
         cls.trains_once = not (cls.own_steps or cls.buffers or cls.head_epochs or cls.trains_twice)
@@ -128,7 +126,7 @@ class Clustered(MethodConfig):
         return ask.least(self.score(ask, state)) if state.guess is None else state.guess[ask.cohort.ids]
 
     def step(self, hyper: Hyper) -> LocalStep:
-        """The numbers of a local step."""
+        """Return the numbers of a local step."""
         return LocalStep.of(hyper)
 
     def pull(self, hyper: Hyper) -> Array | None:
@@ -136,11 +134,11 @@ class Clustered(MethodConfig):
         same batches. Without this function there is no global model."""
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """The local steps themselves, of methods that have steps of their own (with `own_steps = True`)."""
+        """Return the local steps themselves, of methods that have steps of their own (with `own_steps = True`)."""
         raise NotImplementedError
 
     def work(self, work: Work) -> Work:
-        """The amount of local training, from that of the run."""
+        """Return the amount of local training, from that of the run."""
         return work
 
     def after(self, models: Array, hyper: Hyper, state: State) -> Array:
@@ -148,19 +146,21 @@ class Clustered(MethodConfig):
         return models
 
     def first(self, ask: Ask, state: State) -> State:
-        """The state before the first round, if `begin` does not make it, from one without memory. `ask`: all clients that train."""
+        """Return the state before the first round, if `begin` does not make it, from one without memory. `ask`: all clients that
+        train."""
         return state._replace(memory=jnp.zeros_like(state.models)) if self.buffers else state
 
     def prepare(self, ask: Ask, state: State) -> State:
-        """The state that the participants of a round find, from that after the last round."""
+        """Return the state that the participants of a round find, from that after the last round."""
         return state
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Tree:
-        """What the method remembers after a round, from the states before it and (models and labels) after it."""
+        """Return what the method remembers after a round, from the states before it and (models and labels) after it."""
         return after.memory
 
     def settle(self, before: State, after: State) -> Tree:
-        """What it remembers, where that depends on the models after the round: asked again after a step of `train.server`."""
+        """Return what it remembers, where that depends on the models after the round: asked again after a step of
+        `train.server`."""
         return after.memory
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
@@ -172,7 +172,7 @@ class Clustered(MethodConfig):
         raise NotImplementedError
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
-        """The numbers of rounds after which `regroup` is called, in a run of `rounds` rounds."""
+        """Return the numbers of rounds after which `regroup` is called, in a run of `rounds` rounds."""
         return ()
 
     def adapt(self, ask: Ask, state: State) -> Array:
@@ -214,7 +214,7 @@ class Clustered(MethodConfig):
         return (2 if self.buffers or self.trains_twice else 1) * (rounds - self.warmup_rounds), self.warmup_rounds
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """What a round of this kind cannot be combined with; raises SpecError."""
+        """Raise SpecError for what a round of this kind cannot be combined with."""
         optimizer = train.optimizer_pair[0]
         if self.aggregate == "gradient":
             if optimizer != "sgd":

@@ -47,7 +47,7 @@ class ClusteredMethod:
             self.trainer = self.trainer.with_step(lambda hyper: config.step(hyper)._replace(mu=config.pull(hyper)))
 
     def method(self) -> Method[State]:
-        """The functions."""
+        """Return the functions."""
         config, kind, regroups = self.config, type(self.config), self.regroups
         adapts = kind.adapt is not Clustered.adapt
         return Method(
@@ -100,7 +100,7 @@ class ClusteredMethod:
         return made | auto.setup_of(ask.number)
 
     def init(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
-        """The state before the first round."""
+        """Return the state before the first round."""
         config, number = self.config, setup.get("number")
         if self.config.begins:
             return State(**setup)._replace(active=setup.get("active", auto.allowed(number, len(setup["models"]))))
@@ -133,7 +133,8 @@ class ClusteredMethod:
             cohort = cohorts.draw_inside(key, federation, state.labels, clusters, config.clients_per_cluster, cohort.round, hyper)
         train = functools.partial(self._trained, key, state, federation, hyper=hyper, arrived=arrived)
         if config.warmup_rounds == 0 or cohort.ids.shape[0] == federation.clients:
-            return train(cohort)
+            state, info = train(cohort)
+            return state, info if config.clients_per_cluster is None else info._replace(cohort=cohort)
         everyone, t = jnp.arange(federation.clients, dtype=jnp.int32), cohort.round
         full = cohorts.gather(key, federation, everyone, cohorts.present(federation, t), t, hyper)
 
@@ -146,7 +147,7 @@ class ClusteredMethod:
     def _trained(
         self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper, arrived: Array
     ) -> tuple[State, Info]:
-        """The round of the participants that have been drawn."""
+        """Return the round of the participants that have been drawn."""
         config = self.config
         ask = Ask(self.solver, key, federation, cohort, hyper, state.active)
         state = config.prepare(ask, state)
@@ -171,7 +172,7 @@ class ClusteredMethod:
         return after._replace(asked=nothing(state.asked), floats=nothing(state.floats)), info
 
     def _train(self, ask: Ask, state: State) -> tuple[Array, Array, Trained]:
-        """The participants' clusters i32[S], the mixing matrix f32[K, S], and what training has made."""
+        """Return the participants' clusters i32[S], the mixing matrix f32[K, S], and what training has made."""
         config, key, federation, cohort, hyper = self.config, ask.key, ask.federation, ask.cohort, ask.hyper
         k = state.clusters
 
@@ -218,7 +219,7 @@ class ClusteredMethod:
         return plain and self.solver.chooses(ask.federation) and not is_private(ask.hyper)
 
     def _bill(self, ask: Ask, state: State, arrived: Array) -> Traffic:
-        """The traffic of the round, and what was sent for the clustering since the last one."""
+        """Return the traffic of the round, and what was sent for the clustering since the last one."""
         config, cohort = self.config, ask.cohort
         if config.buffers or config.trains_twice:
             ask.send(1)
@@ -270,11 +271,11 @@ class ClusteredMethod:
         return jnp.where(found >= 0, found, last)
 
     def models(self, state: State) -> tuple[Array, Array]:
-        """The clusters' models, and the global one if there is one."""
+        """Return the clusters' models, and the global one if there is one."""
         return state.models if state.whole is None else jnp.concatenate([state.models, state.whole]), state.labels
 
     def models_of_each(self, state: State) -> tuple[Array, Array]:
-        """The global model, for each client."""
+        """Return the global model, for each client."""
         clients = state.labels.shape[0]
         return jnp.tile(state.models, (clients, 1)), jnp.arange(clients, dtype=jnp.int32)
 
@@ -283,17 +284,17 @@ class ClusteredMethod:
         return {"global": (state.models if state.whole is None else state.whole, jnp.zeros_like(state.labels))}
 
     def adapt(self, state: State, federation: Federation, hyper: Hyper) -> Array:
-        """The models that clients are scored with."""
+        """Return the models that clients are scored with."""
         return self.config.adapt(ask_all(self.solver, keys.root(0), federation, federation.train.count > 0, hyper), state)
 
     def follow(self, state: State, federation: Federation) -> State:
-        """The clusters are the true groups of this round."""
+        """Return the state whose clusters are the true groups of this round."""
         return state._replace(labels=jnp.asarray(federation.group))
 
     def settle(self, before: State, after: State, federation: Federation, hyper: Hyper) -> State:
-        """What depends on the models, after a server's step."""
+        """Return what depends on the models, after a server's step."""
         return after._replace(memory=self.config.settle(before, after))
 
     def extras(self, state: State) -> dict[str, Array]:
-        """What is kept with the results."""
+        """Return what is kept with the results."""
         return self.config.kept(state) | auto.extras_of(state.number)

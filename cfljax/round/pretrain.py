@@ -48,7 +48,7 @@ def newcomers(federation: Federation) -> np.ndarray:
 
 
 def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Solver:
-    """A copy of the solver for pre-training: it does this number of epochs (or of steps) on batches of the run's size."""
+    """Return a copy of the solver for pre-training: it does this number of epochs (or of steps) on batches of the run's size."""
     return solver.with_work(Work(epochs, steps, solver.work.batch))
 
 

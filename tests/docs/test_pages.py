@@ -13,7 +13,7 @@ import pytest
 from cfljax.config.data import DataOptions
 from cfljax.config.read import read_spec
 from cfljax.config.train import Train
-from cfljax.engine.metrics import TAKEN
+from cfljax.engine.metrics import RESERVED_NAMES
 from cfljax.results.frames import CURVES, SOMETIMES
 from cfljax.store import QUANTITIES, SECONDS
 from tests.docs import blocks
@@ -102,7 +102,7 @@ def test_every_quantity_of_the_frames_has_a_line_on_the_page():
     known = [*QUANTITIES, *SECONDS, *(name for name in SOMETIMES if name != "ari_new")]
     assert [name for name in known if f"`{name}`" not in summary] == []
     inside = {"traffic", "labels", "diag", "valid", "run"}  # of files, not columns
-    assert [name for name in (*CURVES, *sorted(TAKEN - inside)) if f"`{name}`" not in history] == []
+    assert [name for name in (*CURVES, *sorted(RESERVED_NAMES - inside)) if f"`{name}`" not in history] == []
 
 
 def test_the_readme_is_short_and_its_code_runs(capsys):

@@ -245,7 +245,7 @@ def test_a_run_goes_on_from_a_checkpoint_with_its_clock():
 
 def test_the_clock_keeps_its_precision():
     total = wall.Sum(jnp.float32(0), jnp.float32(0))
-    more = jax.jit(lambda total: jax.lax.fori_loop(0, 100_000, lambda _, t: wall.plus(t, jnp.float32(0.1)), total))(total)
+    more = jax.jit(lambda total: jax.lax.fori_loop(0, 100_000, lambda _, t: wall.add(t, jnp.float32(0.1)), total))(total)
     exact = 100_000 * float(np.float32(0.1))
     assert abs(float(more.high) + float(more.low) - exact) < 1e-3  # float32 alone is off by about one
 
@@ -316,7 +316,7 @@ def test_training_in_a_loop_of_the_methods_own_is_refused():
 
     numbers = {name: jnp.float32(value) for name, value in hyper().items()}
     with pytest.raises(SpecError, match="in a loop or a branch of JAX"):
-        wall.timed(go, vector(), lambda state: state, wall.started(1, numbers), federation(), numbers, jnp.int32(0))
+        wall.run_timed(go, vector(), lambda state: state, wall.start_clock(1, numbers), federation(), numbers, jnp.int32(0))
 
 
 def toy_jobs(there, start):
@@ -353,9 +353,9 @@ def test_what_all_clients_send_before_the_first_round_is_not_its_participants_(n
 
 def test_a_line_of_a_trace_begins_with_the_round_whose_sum_is_its_second(tmp_path):
     devices = with_trace(tmp_path, "client,second,available\n0,0.09,0\n1,0.0901,0\n").devices
-    clock = wall.started(1, hyper()).elapsed
+    clock = wall.start_clock(1, hyper()).elapsed
     for _ in range(3):
-        clock = wall.plus(clock, jnp.float32(0.03))
+        clock = wall.add(clock, jnp.float32(0.03))
     assert clock.high < np.float32(0.09)
-    there = wall.of_round(devices, hyper(), clock.high, jnp.int32(3)).there
+    there = wall.devices_in_round(devices, hyper(), clock.high, jnp.int32(3)).there
     assert not there[0] and there[1]

@@ -10,8 +10,8 @@ import pytest
 from cfljax import data, keys
 from cfljax.devices import compiled
 from cfljax.engine import compiling
-from cfljax.engine.evaluation import _sample, _test_only
-from cfljax.engine.history import diverged_at
+from cfljax.engine.evaluation import _let_test_clients_choose, _sample
+from cfljax.engine.history import find_divergence
 from cfljax.engine.program import Settings
 from cfljax.engine.resume import CheckpointMismatch, Spent
 from cfljax.engine.scoring import score
@@ -25,7 +25,7 @@ from tests.reference import plain
 
 CHOOSES, KNOWS = True, False
 HALF = Settings(1, 1, test_choice="holdout")
-chosen_by_loss = jax.jit(_test_only, static_argnums=(0, 1, 2))
+chosen_by_loss = jax.jit(_let_test_clients_choose, static_argnums=(0, 1, 2))
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_a_learning_rate_that_blows_up_is_seen(parts):
 )
 def test_a_run_has_diverged_with_a_mean_loss_above_a_million_or_none(losses, lost_at, told):
     history = {"loss": np.array(losses), "scored": np.array([4, 4, 4]), "round": np.array([0, 3, 6])}
-    assert diverged_at(lost_at, history) == told
+    assert find_divergence(lost_at, history) == told
 
 
 def test_a_batch_resumes_from_a_checkpoint_with_the_same_bits(parts):
@@ -314,7 +314,7 @@ def test_an_evaluation_costs_the_least_of_a_few_looks_and_a_dear_one_is_looked_a
 def test_an_evaluation_picks_only_what_each_run_has_for_itself():
     """Arrays of the federation are those of all runs, and have no axis of runs: a view that gives one is compiled."""
     own, hyper, shared = jnp.zeros(3), {"lr": jnp.ones(())}, jnp.ones(3)
-    assert compiling._picked((own, hyper["lr"], own), (own, hyper)) == [0, 1, 0]
-    assert compiling._picked((own, shared, own + 1), (own, hyper)) == [0, -1, -1]
+    assert compiling._find_picked((own, hyper["lr"], own), (own, hyper)) == [0, 1, 0]
+    assert compiling._find_picked((own, shared, own + 1), (own, hyper)) == [0, -1, -1]
     structure = jax.tree.structure((0, 0))
     assert compiling._pick(structure, [1, 0], {"a": 1, "b": 2}, shared) == (2, 1)

@@ -50,7 +50,7 @@ def by_hand(federation, models, labels):
 @pytest.mark.parametrize(("tile", "block"), [(4, None), (32, None), (None, 16), (None, 4096)])
 def test_scores(case, sequential, tile, block, monkeypatch):
     federation, model, models, labels = case
-    monkeypatch.setattr(scoring, "_cheaper_all_at_once", lambda *_: tile is None)
+    monkeypatch.setattr(scoring, "_is_product_faster", lambda *_: tile is None)
     monkeypatch.setattr(scoring, "block_size", lambda *_: block)
     monkeypatch.setattr(scoring, "TILE", tile)
     keep = np.arange(9) != 4
@@ -68,7 +68,7 @@ def test_clients_meet_their_own_model_only_where_that_is_less_work(case, monkeyp
     monkeypatch.setattr(scoring, "block_size", lambda *_: 64)
 
     def together(split, models, model=large, sequential=True, federation=federation):
-        return scoring._cheaper_all_at_once(model, federation, split, models, sequential)
+        return scoring._is_product_faster(model, federation, split, models, sequential)
 
     assert together(many, 1) and not together(many, 2)  # 400 samples are 13 tiles
     assert together(few, 5) and not together(few, 6)  # 63 samples are a block; nine tiles of 32 and they are 351
@@ -83,7 +83,7 @@ def test_clients_meet_their_own_model_only_where_that_is_less_work(case, monkeyp
     def product(*_):
         raise AssertionError("all models on all samples")
 
-    monkeypatch.setattr(scoring, "_product", product)
+    monkeypatch.setattr(scoring, "_score_by_product", product)
     scoring.score(model, federation, federation.test, models.repeat(20, 0), labels, jnp.ones(9, bool))
     with pytest.raises(AssertionError, match="all models"):
         scoring.score(model, federation, federation.test, models[:1], 0 * labels, jnp.ones(9, bool))
@@ -101,7 +101,7 @@ def test_dummies_are_not_scored(case):
 def test_devices_score_each_client_once(case, owned, together, monkeypatch):
     """All three have all samples here, and each must count those of its own clients alone."""
     federation, model, models, labels = case
-    monkeypatch.setattr(scoring, "_cheaper_all_at_once", lambda *_: together)
+    monkeypatch.setattr(scoring, "_is_product_faster", lambda *_: together)
     lying = toy.replace(federation, owner=jnp.array([0, 0, 0, 0, 1, 2, 2, 2, 2]) if owned else None)
 
     def traced(models):

@@ -5,7 +5,7 @@ import pytest
 
 import cfljax
 from cfljax.config import read_spec
-from cfljax.engine.metrics import TAKEN
+from cfljax.engine.metrics import RESERVED_NAMES
 from cfljax.errors import SpecError
 from cfljax.experiment import batching, dry_run
 from cfljax.experiment.batching import Size, batches
@@ -104,7 +104,7 @@ def test_memory_and_communication_are_told_before():
 
 def test_the_history_says_how_old_updates_were_and_whose():
     run = cfljax.run(data=BLOBS, model="mclr", method={"name": "ifca", "clusters": 2}, train=TRAIN | {"asynchronous": SOME})
-    assert {"staleness", "clock_s"} <= set(run.history) and "staleness" in TAKEN
+    assert {"staleness", "clock_s"} <= set(run.history) and "staleness" in RESERVED_NAMES
     assert run.diag["ifca/applied"].sum(axis=-1).tolist() == [0, 2, 4, 6, 8] and run.history["staleness"][0] == 0
     size = 4 * 28
     assert run.history["bytes_down"].tolist() == [0, *(2 * size * np.array([4, 6, 8, 10]))]

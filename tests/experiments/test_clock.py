@@ -5,7 +5,7 @@ import pytest
 
 import cfljax
 from cfljax.config import read_spec
-from cfljax.engine.metrics import TAKEN
+from cfljax.engine.metrics import RESERVED_NAMES
 from cfljax.errors import SpecError
 from cfljax.experiment.batching import batches
 from cfljax.report.report_data import read
@@ -147,4 +147,4 @@ def test_a_file_that_lay_elsewhere_makes_no_other_configuration(tmp_path, what):
 def test_no_metric_of_a_user_may_have_the_name_of_a_quantity_of_the_history():
     drift = {"partition": "label_permutation", "groups": 2, "validation": 0.2, "drift": {"at": [1]}}
     history = cfljax.run(**_run(data=drift, clock=CLOCK | {"deadline_s": 1.0})).history
-    assert {"late", "clock_s", "val_loss", "groups_changed"} <= set(history) <= TAKEN
+    assert {"late", "clock_s", "val_loss", "groups_changed"} <= set(history) <= RESERVED_NAMES

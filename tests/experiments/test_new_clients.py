@@ -9,7 +9,7 @@ import cfljax
 from cfljax.config import read_spec
 from cfljax.devices.machine import this_machine
 from cfljax.engine import afterwards
-from cfljax.engine.afterwards import at_once
+from cfljax.engine.afterwards import batch_width
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, assemble_batch, host_federation
@@ -148,7 +148,7 @@ def test_newcomers_train_in_blocks_as_they_do_together():
     (few,), (many,) = runs("ditto", data, {"participation": 5}), runs("ditto", data, {"participation": 1.0})
     (a,), (b,) = outputs([few]), outputs([few], lambda federation: federation, wide=18)
     at = [assemble(run, 1, this_machine()) for run in (few, many)]
-    assert [at_once(parts, parts.newcomers) for parts in at] == [5, 12]
+    assert [batch_width(parts, parts.newcomers) for parts in at] == [5, 12]
     assert a.newcomers == pytest.approx(b.newcomers, abs=1e-6)
 
 

@@ -9,7 +9,7 @@ rng = np.random.default_rng(0)
 
 
 def score(labels, truth, clusters=4, groups=5):
-    return metrics.clustering(np.int32(labels), np.int32(truth), clusters=clusters, groups=groups)
+    return metrics.score_clustering(np.int32(labels), np.int32(truth), clusters=clusters, groups=groups)
 
 
 def test_quality_is_sklearns_on_500_partitions():
@@ -18,7 +18,7 @@ def test_quality_is_sklearns_on_500_partitions():
     labels[50:100] = 2  # one cluster
     truth[90:110] = 1  # one group
     labels[120:140, :28] = -1  # hardly anybody
-    out = metrics.clustering(labels, truth, 4, 5)
+    out = metrics.score_clustering(labels, truth, 4, 5)
     for i in range(500):
         known = (labels[i] >= 0) & (truth[i] >= 0)
         if not known.any():

@@ -8,7 +8,7 @@ import pytest
 import cfljax
 from cfljax.devices import compiled
 from cfljax.engine import history, program
-from cfljax.engine.settings import MOST_SHARES
+from cfljax.engine.settings import MAX_SHARES
 from cfljax.methods import METHODS
 from tests import play, toy
 from tests.often import every
@@ -105,15 +105,15 @@ def test_a_client_that_has_not_trained_has_the_mean_by_samples_of_those_that_hav
 
 
 def test_what_is_kept_is_bounded():
-    clients = history.clients_of(play.nine_clients())
-    many = np.full((1, 9, MOST_SHARES // 9 + 1), 0.1, np.float32)
-    assert list(history._shares(clients, many)) == ["diag/mixture_of_groups"]
-    assert history._shares(clients._replace(groups=0), many) == {}
+    clients = history.extract_clients(play.nine_clients())
+    many = np.full((1, 9, MAX_SHARES // 9 + 1), 0.1, np.float32)
+    assert list(history._average_shares(clients, many)) == ["diag/mixture_of_groups"]
+    assert history._average_shares(clients._replace(groups=0), many) == {}
     for name, wanted in (("fedamp", True), ("fedsoft", False)):
         method, federation = play.prepared(name, **play.options(name)).method, toy.federation("iid", clients=101, source=None)
         state = jax.eval_shape(method.init, jax.random.key(0), federation, {}, {})
         numbers = {key: np.float32(0.1) for key in ("alpha", "sigma", "lam")}
-        assert program._too_many(method, state, federation, numbers) == wanted
+        assert program._are_too_many(method, state, federation, numbers) == wanted
 
 
 def test_a_result_has_the_mixture_and_a_hard_one_has_none():
