@@ -61,6 +61,11 @@ def words_of_sweeps(flags: argparse.Namespace, folder: str | Path) -> list[str]:
     return words + [word for flag in flags.plugin for word in ("--plugin", flag)]
 
 
+def starter(name: str) -> str:
+    """The text of a file in `starter/`, of which files of users are made."""
+    return (Path(__file__).parent / "starter" / name).read_text(encoding="utf-8")
+
+
 def link(path: Path) -> str:
     """The path of a file, in a terminal as a link to it."""
     return f"\033]8;;{path.resolve().as_uri()}\033\\{path}\033]8;;\033\\" if sys.stdout.isatty() else str(path)

@@ -73,7 +73,7 @@ class LivePage:
         if show or not self.path.exists():
             self.write()
         self.next = max(self.next, time.monotonic() + EVERY)
-        if show and not webbrowser.open(self.path.resolve().as_uri()):
+        if show and not webbrowser.open_new_tab(self.path.resolve().as_uri()):
             print(f"cfljax: --open: there is no browser; open {self.path}", file=sys.stderr)
 
     def write(self) -> None:

@@ -54,7 +54,7 @@ def test_a_sweep_writes_it_as_runs_end_and_leaves_a_finished_page(tmp_path, monk
     monkeypatch.setattr("cfljax.report.write.EVERY", 0.0)
     seen, whole = [], write.page
     monkeypatch.setattr("cfljax.report.write.page", lambda data, live: seen.append((len(data.table), live)) or whole(data, live))
-    monkeypatch.setattr("cfljax.report.write.webbrowser.open", lambda address: seen.append(address) or False)
+    monkeypatch.setattr("cfljax.report.write.webbrowser.open_new_tab", lambda address: seen.append(address) or False)
     flags = ["method=fedavg,local", "train.rounds=1", "seeds=0:1", "data.clients=4"]
     sets = [word for flag in flags for word in ("--set", flag)]
     assert cli.main(["sweep", *sets, "--out", "r", "--workers", "1", "--open", "--quiet"]) == 0
