@@ -145,6 +145,7 @@ def _changes(events: str) -> list[tuple[datetime, bool]]:
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Make a trace."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("source", help="nights (phones that charge at night), warm (devices that slow down), or FLASH's state_traces.json")
