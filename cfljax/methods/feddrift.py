@@ -123,10 +123,6 @@ class FedDrift(Clustered):
         ask.diag |= {name: jnp.sum(each, dtype=jnp.int32) for name, each in counted.items()}
         return state
 
-    def choose(self, ask: Ask, state: State) -> Array:
-        """i32[S]: the model that it has taken."""
-        return jnp.maximum(state.labels[ask.cohort.ids], 0)
-
     def compare(self, ask: Ask, state: State, step: Array) -> Look:
         """Return the look of those who have not looked in this step, at the models that were there before it."""
         ids, known = ask.cohort.ids, state.memory

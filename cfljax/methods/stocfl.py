@@ -93,10 +93,6 @@ class StoCFL(Clustered):
         state, ask.diag["without_room"] = placed(ask, state, psi, new)
         return state
 
-    def choose(self, ask: Ask, state: State) -> Array:
-        """i32[S]: its cluster."""
-        return jnp.maximum(state.labels[ask.cohort.ids], 0)
-
     def join(self, ask: Ask, state: State) -> Array:
         """i32[C]: the cluster of a client that was never drawn, if one is similar enough; else −1."""
         means = state.memory.means

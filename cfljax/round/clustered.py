@@ -77,7 +77,8 @@ class Clustered(MethodConfig):
     begins, trains_twice = False, False
     """Whether the method has a function `begin`, and a function `pull`: set for each subclass."""
     makes_models = False
-    """Whether clusters begin or become one within rounds, so that no part of a model is shared through all of them."""
+    """Whether `prepare` begins or merges clusters, so that no part of a model is shared through all rounds. It also gives each
+    participant its cluster."""
     memory_of_clusters = False
     """Whether `state.memory` is an array f32[K, d] whose parts are shared as those of the models are."""
 
@@ -119,7 +120,9 @@ class Clustered(MethodConfig):
         if self.chooses:
             return ask.least(self.score(ask, state), self.score_range)
         own = state.labels[ask.cohort.ids]
-        return jnp.maximum(jnp.where(own >= 0, own, self.join(ask.of(own < 0), state)), 0)
+        if not self.makes_models:
+            own = jnp.where(own >= 0, own, self.join(ask.of(own < 0), state))
+        return jnp.maximum(own, 0)
 
     def join(self, ask: Ask, state: State) -> Array:
         """i32[S]: the clusters of participants that have none."""
