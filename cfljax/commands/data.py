@@ -6,16 +6,13 @@ import argparse
 import dataclasses
 import os
 import sys
-from pathlib import Path
 
-from cfljax.commands import command_parser, positive
+from cfljax.commands import command_parser
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
 from cfljax.types import Source
 
-ABOUT = (
-    "List data sets, download one, import your own data, describe how a partition divides a data set, or make a trace of devices."
-)
+ABOUT = "List data sets, download one, import your own data, or describe how a partition divides a data set."
 EXAMPLES = """  python -m cfljax.data list
   python -m cfljax.data prepare mnist                     into $CFLJAX_DATA, else the cache
   python -m cfljax.data prepare emnist/balanced --dir ~/tfds
@@ -30,7 +27,6 @@ EXAMPLES = """  python -m cfljax.data list
   python -m cfljax.data describe digits --set data.partition=rotated --set data.groups=4 --set data.clients=20
   python -m cfljax.data describe mnist --set data.partition=dirichlet --png who-holds-what.png
   python -m cfljax.data describe digits --set data.partition=corrupted --set data.clients=8 --draw samples.png
-  python -m cfljax.data trace nights --clients 40 --day 600 --out nights.csv
 
 Data sets are looked for in $CFLJAX_DATA (NAME.npz, or a folder NAME/: imported, or IDX, CIFAR or LEAF files), in $CFLJAX_CACHE, and
 among the data sets that tensorflow-datasets has prepared."""
@@ -39,7 +35,7 @@ among the data sets that tensorflow-datasets has prepared."""
 def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
     """The flags of the data command and of its actions."""
     whole = command_parser(prog, ABOUT, EXAMPLES)
-    actions = whole.add_subparsers(dest="action", required=True, metavar="list | prepare | import | describe | trace")
+    actions = whole.add_subparsers(dest="action", required=True, metavar="list | prepare | import | describe")
 
     def action(name: str, about: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=about, epilog=whole.epilog, formatter_class=whole.formatter_class)
@@ -55,18 +51,7 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
     describe.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own sources and partitions")
     describe.add_argument("--png", metavar="FILE", help="draw who holds which classes")
     describe.add_argument("--draw", metavar="FILE", help="draw samples of each true group, as its clients see them")
-    _add_trace_flags(action("trace", "make a trace of devices for train.clock.trace, or read one of real phones"))
     return whole
-
-
-def _add_trace_flags(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("source", help="nights (phones that charge at night), warm (devices that slow down), or FLASH's state_traces.json")
-    add("--clients", type=positive, required=True, metavar="N", help="how many devices")
-    add("--days", type=positive, default=7, metavar="N", help="how long a made trace is (7)")
-    add("--day", type=float, default=86400.0, metavar="SECONDS", help="how long a day lasts on the simulated clock (86400)")
-    add("--seed", type=int, default=0, help="of the draws (0)")
-    add("--out", required=True, metavar="FILE.csv", help="where to write it")
 
 
 def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
@@ -181,22 +166,6 @@ def _shape(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def _trace(arguments: argparse.Namespace) -> None:
-    from cfljax.data.device_traces import DAY, GENERATED, format_csv, generate_trace, sample_phones
-    from cfljax.store.atomic import storing, write_bytes
-
-    if not 0 < arguments.day < float("inf"):
-        raise SpecError(f"--day {arguments.day:g}: must be a number of seconds above 0")
-    if arguments.source in GENERATED:
-        lines = generate_trace(arguments.source, arguments.clients, arguments.days, arguments.seed)
-    else:
-        lines = sample_phones(Path(arguments.source), arguments.clients, arguments.seed)
-    with storing(file := Path(arguments.out)):
-        write_bytes(file, format_csv(lines, arguments.day / DAY).encode())
-    use = f'train.clock = {{ trace = "{arguments.out}" }}'
-    print(f"{arguments.out}: {len(lines)} lines of {arguments.clients} devices; use it with {use}")
-
-
 def _describe(arguments: argparse.Namespace) -> None:
     from cfljax.commands.describe import describe
     from cfljax.config.plugins import load
@@ -205,4 +174,4 @@ def _describe(arguments: argparse.Namespace) -> None:
     print(describe(arguments.name, arguments.set, arguments.png, arguments.draw))
 
 
-_ACTIONS = {"list": _list, "prepare": _prepare, "import": _import, "describe": _describe, "trace": _trace}
+_ACTIONS = {"list": _list, "prepare": _prepare, "import": _import, "describe": _describe}

@@ -16,7 +16,7 @@ from cfljax.round.config import MethodConfig
 from cfljax.round.pretrain import Pretrainer, late, means, newcomers, pretrainer, ready, solver_before
 from cfljax.round.similarity import shortened
 from cfljax.round.state import Number
-from cfljax.types import Array, Federation, Hyper, Model
+from cfljax.types import Array, Federation, Hyper, Model, Tree
 
 Trainers = Callable[[int | None, int | None], Pretrainer]
 """(epochs, steps) -> what trains clients for so long; (None, None): as long as in a round."""
@@ -97,7 +97,18 @@ class Before:
         """Return the number of clusters: that of the options, or the one that these updates f32[n, d] show."""
         assert isinstance(self.config, auto.CountedConfig)
         self.number = auto.number_of(self.config, moves[np.argsort(self.uid[ids], kind="stable")])
-        return int(auto.count(self.number, self.config.models_kept))
+        return self.config.models_kept if self.number is None else int(self.number.clusters)
+
+    def probe(self) -> dict[str, Tree]:
+        """Return what `init` needs where only the number of clusters is found, by clients that train for it alone."""
+        ids = self.drawn(auto.PROBED, "auto")
+        self.clusters(self.updates(self.first_model(), ids, epochs=1, similarity="sketch"), ids)
+        return self.setup()
+
+    def setup(self) -> dict[str, Tree]:
+        """Return how many clients have trained, and the number of clusters, if it was found."""
+        found = {} if self.number is None else {"number": self.number}
+        return {"asked": np.array(self.asked_now(), np.int32)} | found
 
     def means(self, parts: Iterator[Part] | list[Part], labels: np.ndarray, clusters: int) -> np.ndarray:
         """f32[K, d]: the mean update of each cluster, or what the server has in its place."""

@@ -21,7 +21,7 @@ from cfljax.round import auto
 from cfljax.round.anew import handed_on
 from cfljax.round.ask import Ask, ask_all
 from cfljax.round.before import Before, trainers
-from cfljax.round.choice import gradient_work, is_private, join, reseeded, shares_of_all
+from cfljax.round.choice import gradient_work, is_private, join, need_clients, reseeded, shares_of_all
 from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, need_groups, traffic
 from cfljax.round.similarity import train_and_compare
@@ -34,14 +34,13 @@ class ClusteredMethod:
 
     def __init__(self, name: str, config: Clustered, model: Model, solver: Solver):
         self.name, self.config, self.model = name, config, model
-        self.find = auto.finder(config, model, solver, name) if isinstance(config, auto.CountedConfig) else None
         stepped = solver if type(config).step is Clustered.step else solver.with_step(config.step)
         if config.own_steps:
             stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
         work = config.work(solver.work)
         if config.aggregate == "gradient":
             work = gradient_work(work, config.estimate)
-        self.solver, self.train_before = stepped, trainers(stepped)
+        self.solver, self.train_before = stepped, trainers(solver if config.counts_clusters and not config.begins else stepped)
         self.trainer = stepped if work == solver.work else stepped.with_work(work)
         if config.trains_twice:
             self.trainer = self.trainer.with_step(lambda hyper: config.step(hyper)._replace(mu=config.pull(hyper)))
@@ -83,10 +82,12 @@ class ClusteredMethod:
         config = self.config
         if config.true_groups:
             need_groups(f'method "{self.name}"', federation)
-        if self.config.begins:
+        if config.begins:
             return self._begun(self._before(key, federation, hyper))
-        if self.find is not None:
-            return auto.setup_of(self.find(key, federation, hyper))
+        if config.counts_clusters:
+            return self._before(key, federation, hyper).probe()
+        if isinstance(config, auto.CountedConfig):
+            need_clients(federation, config.models_kept, self.name)
         return {}
 
     def _before(self, key: Array, federation: Federation, hyper: Hyper) -> Before:
@@ -96,8 +97,7 @@ class ClusteredMethod:
         begun = self.config.begin(ask)
         assert begun is not None
         made = {name: each for name, each in begun._asdict().items() if each is not None}
-        made |= {"asked": np.array(ask.asked_now(), np.int32), "floats": np.array(begun.floats, np.int32)}
-        return made | auto.setup_of(ask.number)
+        return made | {"floats": np.array(begun.floats, np.int32)} | ask.setup()
 
     def init(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
         """Return the state before the first round."""
@@ -114,7 +114,7 @@ class ClusteredMethod:
             none = jnp.where(config.splits & cohorts.present(federation, jnp.int32(0)), 0, -1).astype(jnp.int32)
         else:
             models = first_models(key, self.model, config.models_kept)
-        asked = jnp.int32(0) if self.regroups else None if number is None else number.probed
+        asked = jnp.int32(0) if self.regroups else setup.get("asked")
         ask = ask_all(self.solver, key, federation, federation.trains, hyper, active)
         whole = models[:1] if config.trains_twice else None
         state = config.first(ask, State(models, none, active=active, asked=asked, number=number, whole=whole))
@@ -165,9 +165,8 @@ class ClusteredMethod:
         done = Done(which, trained.kept.moves, trained.kept.norm, trained.kept.finite, moved)
         after = after._replace(memory=config.remember(ask, state, after, done))
         after = after._replace(memory=config.settle(state, after))
-        sent = self._bill(ask, state, arrived)
         shown = ask.diag | config.shows(ask, state, after, done)
-        info = report_trained(federation, cohort, trained, which, models - state.models, sent, **shown)
+        info = report_trained(federation, cohort, trained, which, models - state.models, self._bill(ask, state, arrived), **shown)
         nothing = lambda number: None if number is None else jnp.zeros_like(number)  # noqa: E731
         return after._replace(asked=nothing(state.asked), floats=nothing(state.floats)), info
 

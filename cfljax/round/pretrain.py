@@ -17,7 +17,6 @@ from cfljax.kernels.robust import robust_sum
 from cfljax.lazy import jax, jnp
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.round.similarity import shortened
 from cfljax.types import Array, Federation, Hyper, Jobs
 from cfljax.types.federation import NEVER
 
@@ -103,12 +102,6 @@ def pretrainer(solver: Solver) -> Pretrainer:
 
 Parts = Iterable[tuple[np.ndarray, np.ndarray]]
 """The pre-trained clients in parts: (ids i32[m], updates f32[m, d]) each."""
-
-
-def all_updates(parts: Parts, similarity: str = "exact") -> np.ndarray:
-    """HOST. f32[n, d]: the updates of all parts, in their order; with `similarity` "sketch" f32[n, 4096], sketches of them, and the
-    updates themselves are dropped."""
-    return np.concatenate([shortened(delta, similarity) for _, delta in parts])
 
 
 def means(parts: Parts, labels: np.ndarray, clusters: int, rule: Rule = PLAIN) -> np.ndarray:

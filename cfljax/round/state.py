@@ -20,8 +20,6 @@ class Number(NamedTuple):
     """i32[]."""
     curve: Array
     """f32[2 · most]: the criterion of 1, 2, … clusters; NaN where there are too few clients for it."""
-    probed: Array
-    """i32[]: clients that have trained for it alone."""
 
 
 class State(NamedTuple):
