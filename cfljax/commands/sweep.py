@@ -93,7 +93,10 @@ def run(flags: argparse.Namespace) -> int:
         store.write_spec(_as_written(flags))
         store.log({"event": "start", "command": shlex.join(["cfljax", "sweep", *_for_workers(flags, folder)]), "time": time.time()})
         if not flags.no_report:
-            options = options._replace(ended=LivePage(folder, spec.shown(), flags.target, flags.open).write)
+            live = LivePage(folder, spec.shown(), flags.target, flags.open)
+            options = options._replace(ended=live.write)
+            if sys.stdout.isatty() and not flags.quiet:
+                print(f"Report, while runs go on: {link(live.path)}")
         logged = spec.shown() | {"named": spec.named()}
         with following(folder, flags.log, logged, lambda line: print(line, file=sys.stderr)):
             if shape is not None:
