@@ -66,7 +66,7 @@ def one_run(table: Table, sets: Iterable[str] = (), progress: bool = False) -> R
     """The result of a spec that describes a single run."""
     from cfljax.config import read_spec
     from cfljax.devices.cores import use_cores
-    from cfljax.devices.machine import this_machine
+    from cfljax.devices.machine import describe_machine
     from cfljax.errors import SpecError, SpecWarning
     from cfljax.experiment.batching import batches
     from cfljax.files import use_compilation_cache
@@ -82,7 +82,7 @@ def one_run(table: Table, sets: Iterable[str] = (), progress: bool = False) -> R
         raise SpecError(f"this is one run, and these options make {len(runs)}; use cfljax.sweep for a grid")
     for message in spec.warnings:
         warnings.warn(message, SpecWarning, stacklevel=3)
-    machine = this_machine(speed=None)
+    machine = describe_machine(speed=None)
     with Progress(runs[0].train.rounds, quiet=not progress) as bar:
         bar.start(runs[0].label, runs[0].train.rounds)
 
@@ -106,7 +106,7 @@ def sweep(
     """Carry out a sweep (a TOML file or a table; the quickstart when left out) and return its results. When it is called again with
     the same folder, it goes on where it stopped. `target`: as in `load`."""
     from cfljax.config import read_spec
-    from cfljax.devices.cores import cores, use_cores, use_threads
+    from cfljax.devices.cores import list_cores, use_cores, use_threads
     from cfljax.errors import SpecError, suggest
     from cfljax.files import use_compilation_cache
     from cfljax.launch.batch import KEEP
@@ -122,7 +122,7 @@ def sweep(
     store = Store(folder)
     before = store.read_plan() or {}
     use_cores(before.get("devices"))
-    use_threads(before.get("threads") or len(cores()))
+    use_threads(before.get("threads") or len(list_cores()))
     use_compilation_cache()
     carry_out(checked, store, Options(keep, quiet, retry_failed))
     return Results(folder, target=target, sweep=checked.shown())
@@ -144,7 +144,7 @@ def tune(
     `then_compare`: seeds on which the best setting of each method is run then; the results are those runs. Called again with the
     same folder, it goes on where it stopped."""
     from cfljax.config import read_spec
-    from cfljax.devices.cores import cores, use_cores, use_threads
+    from cfljax.devices.cores import list_cores, use_cores, use_threads
     from cfljax.files import use_compilation_cache
     from cfljax.launch import search
     from cfljax.launch.search_plan import lay_out
@@ -157,7 +157,7 @@ def tune(
     store = Store(Path(out) if out is not None else default_folder(checked.name))
     before = store.read_plan() or {}
     use_cores(before.get("devices"))
-    use_threads(before.get("threads") or len(cores()))
+    use_threads(before.get("threads") or len(list_cores()))
     use_compilation_cache()
     _, last = search.tune(checked, plan, store, Options(keep, quiet), None if then_compare is None else list(then_compare))
     return Results(store.folder, sweep=last.shown())
@@ -192,10 +192,10 @@ def _own_model(model: Network) -> str:
     """Register a user's network and return the name of its entry, which means this network as long as the process lives: results
     are asked for predictions later, and other threads run other networks. Equal networks have the same name."""
     from cfljax.models import MODELS
-    from cfljax.registry.sources import text_of
+    from cfljax.registry.sources import source_text
 
     try:
-        text = text_of(model)
+        text = source_text(model)
     except (OSError, TypeError):
         text = secrets.token_hex()
     stem = f"own-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

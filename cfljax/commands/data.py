@@ -170,7 +170,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 def _trace(arguments: argparse.Namespace) -> None:
     from cfljax.data.device_traces import DAY, GENERATED, format_csv, generate_trace, sample_phones
-    from cfljax.store.atomic import storing, write_bytes
+    from cfljax.store.atomic import store_errors, write_bytes
 
     if not 0 < arguments.day < float("inf"):
         raise SpecError(f"--day {arguments.day:g}: must be a number of seconds above 0")
@@ -178,7 +178,7 @@ def _trace(arguments: argparse.Namespace) -> None:
         lines = generate_trace(arguments.source, arguments.clients, arguments.days, arguments.seed)
     else:
         lines = sample_phones(Path(arguments.source), arguments.clients, arguments.seed)
-    with storing(file := Path(arguments.out)):
+    with store_errors(file := Path(arguments.out)):
         write_bytes(file, format_csv(lines, arguments.day / DAY).encode())
     use = f'train.clock = {{ trace = "{arguments.out}" }}'
     print(f"{arguments.out}: {len(lines)} lines of {arguments.clients} devices; use it with {use}")

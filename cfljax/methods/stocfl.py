@@ -35,7 +35,7 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import usable
 from cfljax.kernels.unite import unite
 from cfljax.lazy import jnp
-from cfljax.local.averages import averages, with_lengths
+from cfljax.local.averages import add_lengths, averages
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
@@ -120,7 +120,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         jobs = jobs_from(cohort, state.models, which, anchor=state.w, anchor_of=everyone)
         beside = solver.rule(key, hyper, 1.0)  # noise of its own: the same batches, but another sum
         trained = train_and_mix(pulling, key, federation, jobs, hyper, inside, rule=beside)
-        after, sent = trained.mixed.new, with_lengths(traffic(cohort, 2, 2), cohort, config.average)
+        after, sent = trained.mixed.new, add_lengths(traffic(cohort, 2, 2), cohort, config.average)
         sent = with_exchange(sent, jnp.sum(new, dtype=jnp.int32))
         info = report_trained(federation, cohort, trained, which, after - state.models, sent, without_room=crowded)
         either = cohort.mask & ~(trained.kept.finite & whole.kept.finite)

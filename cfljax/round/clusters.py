@@ -11,9 +11,9 @@ from cfljax import keys
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels.mix import weights_by
 from cfljax.lazy import jax, jnp
-from cfljax.local.averages import averages, with_lengths
+from cfljax.local.averages import add_lengths, averages
 from cfljax.local.meter import branch, count_beside
-from cfljax.local.optimiser import decayed
+from cfljax.local.optimiser import decay_rate
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import Solver
@@ -210,7 +210,7 @@ class ClusteredMethod:
         both = 1 + (config.buffers and config.aggregate == "model")
         sent = traffic(cohort, vectors_up=both)
         sent = sent._replace(vectors_down=sent.vectors_down + jnp.sum(ask.more, dtype=jnp.int32))
-        sent = with_lengths(sent, cohort, config.average)
+        sent = add_lengths(sent, cohort, config.average)
         beside = arrived
         if state.guess is not None and config.newcomers_train and not config.joins_on_arrival:
             beside = beside + jnp.sum(cohort.mask & (state.labels[cohort.ids] < 0), dtype=jnp.int32)
@@ -229,7 +229,7 @@ class ClusteredMethod:
     def regroup(self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
         """HOST. Clusters are made again, by the method's own rule or as before round 0, by those who are there by now."""
         arrived = jnp.where(jnp.asarray(federation.arrive) <= round, 0, federation.arrive)
-        now, numbers = dataclasses.replace(federation, arrive=arrived), decayed(hyper, jnp.int32(round))
+        now, numbers = dataclasses.replace(federation, arrive=arrived), decay_rate(hyper, jnp.int32(round))
         ask = self._before(key, now, numbers)
         if self.config.every is None:
             new = self.config.regroup(ask, state, round)

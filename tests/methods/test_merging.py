@@ -12,7 +12,7 @@ from cfljax.methods import METHODS
 from cfljax.methods.feddrift import Found, Look, begun, unions
 from cfljax.methods.feddrift import State as Drift
 from cfljax.methods.stocfl import State, placed
-from cfljax.registry.options import traced
+from cfljax.registry.options import list_traced
 from cfljax.types import Cohort
 from tests import play, toy
 from tests.often import rarely
@@ -144,7 +144,7 @@ def turned(t):
 def drifting(participants, rounds=15, at=turned, **options):
     """Rounds of FedDrift in which the clients' data change."""
     config, _, method, init, step = play.prepared("feddrift", WORK, **options)
-    hyper = {k: jnp.float32(v) for k, v in ({"lr": 0.1} | traced(METHODS.check("feddrift", options, "m"))).items()}
+    hyper = {k: jnp.float32(v) for k, v in ({"lr": 0.1} | list_traced(METHODS.check("feddrift", options, "m"))).items()}
     key = keys.root(SEED)
     states, infos = [init(key, at(0), hyper, {})], []
     for t in range(rounds):
