@@ -34,9 +34,9 @@ def use_all_cores() -> None:
 
 def machine() -> Any:
     """The machine that JAX computes on here, measured."""
-    from cfljax.devices.machine import this_machine
+    from cfljax.devices.machine import describe_machine
 
-    return this_machine(speed=None)
+    return describe_machine(speed=None)
 
 
 def carry_out(runs: list[Any], limit: int | None = None, **options: Any) -> tuple[Any, list[Any]]:

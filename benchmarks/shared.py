@@ -56,12 +56,12 @@ def contents(workload: Workload, rounds: int, place: Path | None, turn: int = 1)
     """The arrays of the shared file. `x[start[c] : start[c] + count[c]]` are client c's samples, seen as `(x - mean) * scale`;
     `schedule[t]` are the participants of round t; `init/...` are the first models, [K, ...] each; systems take turns of `turn`
     rounds."""
-    from cfljax.devices.machine import this_machine
+    from cfljax.devices.machine import describe_machine
     from cfljax.experiment import assemble
     from cfljax.experiment.batching import hyper_of
 
     run = run_of(workload, rounds, place)
-    parts = assemble.assemble(run, 1, this_machine())
+    parts = assemble.assemble(run, 1, describe_machine())
     host = assemble.host_federation(run)
     schedule, models = drawn(parts, run.seed, hyper_of(run), rounds)
     x, y = _samples(host)

@@ -67,7 +67,7 @@ def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = Fals
     """The result of a spec that describes a single run."""
     from cfljax.config import read_spec
     from cfljax.devices.cores import use_cores
-    from cfljax.devices.machine import this_machine
+    from cfljax.devices.machine import describe_machine
     from cfljax.errors import SpecError, SpecWarning
     from cfljax.experiment.batching import batches
     from cfljax.files import use_compilation_cache
@@ -83,7 +83,7 @@ def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = Fals
         raise SpecError(f"this is one run, and these options make {len(runs)}; use cfljax.sweep for a grid")
     for message in spec.warnings:
         warnings.warn(message, SpecWarning, stacklevel=3)
-    machine = this_machine(speed=None)
+    machine = describe_machine(speed=None)
     with Progress(runs[0].train.rounds, quiet=not progress) as bar:
         bar.start(runs[0].label, runs[0].train.rounds)
 
@@ -151,14 +151,14 @@ def tune(
 
 def _opened(out: str | os.PathLike[str] | None, name: str) -> Store:
     """The results folder of the sweep of this name, with this process prepared to go on as it was begun."""
-    from cfljax.devices.cores import cores, use_cores, use_threads
+    from cfljax.devices.cores import list_cores, use_cores, use_threads
     from cfljax.files import use_compilation_cache
     from cfljax.store import Store
 
     store = Store(Path(out) if out is not None else default_folder(name))
     before = store.read_plan() or {}
     use_cores(before.get("devices"))
-    use_threads(before.get("threads") or len(cores()))
+    use_threads(before.get("threads") or len(list_cores()))
     use_compilation_cache()
     return store
 
@@ -192,10 +192,10 @@ def _own_model(model: Network) -> str:
     """Register a user's network and return the name of its entry, which means this network as long as the process lives: results
     are asked for predictions later, and other threads run other networks. Equal networks have the same name."""
     from cfljax.models import MODELS
-    from cfljax.registry.sources import text_of
+    from cfljax.registry.sources import source_text
 
     try:
-        text = text_of(model)
+        text = source_text(model)
     except (OSError, TypeError):
         text = secrets.token_hex()
     stem = f"own-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.errors import CfljaxError, DataError
-from cfljax.store.atomic import storing, write_bytes
+from cfljax.store.atomic import store_errors, write_bytes
 
 HOUR, DAY = 3600.0, 86400.0
 GENERATED = ("nights", "warm")
@@ -163,7 +163,7 @@ def main(arguments: list[str] | None = None) -> None:
             lines = generate_trace(given.source, given.clients, given.days, given.seed)
         else:
             lines = sample_phones(Path(given.source), given.clients, given.seed)
-        with storing(given.out):
+        with store_errors(given.out):
             write_bytes(given.out, format_csv(lines, given.day / DAY).encode())
     except CfljaxError as error:
         sys.exit(f"device_traces: {error}")

@@ -18,10 +18,10 @@ from cfljax.engine.settings import Assembled, Settings
 from cfljax.engine.simulate import Output, simulate
 from cfljax.federation import PARTITIONS, cohort
 from cfljax.federation.pack import pack
-from cfljax.local.optimiser import decayed
-from cfljax.local.send import Sending, as_trained_on, exact_share
+from cfljax.local.optimiser import decay_rate
+from cfljax.local.send import Sending, exact_share, flip_labels
 from cfljax.methods import METHODS
-from cfljax.registry.options import static, traced
+from cfljax.registry.options import drop_traced, list_traced
 from cfljax.round.feedback import with_memory
 from tests import toy
 
@@ -99,7 +99,7 @@ def prepared(name, work=None, model=None, **options):
     fields = METHODS.entry(name).options.__dataclass_fields__
     fixed = {k: v for k, v in options.items() if k not in fields or not fields[k].metadata["traced"]}
     config = METHODS.check(name, fixed, f"method.{name}")
-    return _prepared(name, static(config), toy.solver(model or toy.model(), **(work or {})))
+    return _prepared(name, drop_traced(config), toy.solver(model or toy.model(), **(work or {})))
 
 
 @functools.cache
@@ -126,9 +126,9 @@ def rounds(
     over `lr` and the options' own. `state`: the one to begin with, in place of the method's."""
     _, _, method, init, step = prepared(name, work, model, **options)
     sending, participants = (work or {}).get("sending", Sending()), participants or federation.clients
-    numbers = {"lr": lr} | traced(METHODS.check(name, options, f"method.{name}")) | (hyper or {})
+    numbers = {"lr": lr} | list_traced(METHODS.check(name, options, f"method.{name}")) | (hyper or {})
     hyper = {k: jnp.float32(v) for k, v in exact_share(sending, numbers, federation).items()}
-    key, seen = keys.root(seed), as_trained_on(sending, hyper, federation)
+    key, seen = keys.root(seed), flip_labels(sending, hyper, federation)
     if state is None:
         setup = {} if method.setup is None else method.setup(key, seen, hyper | {"participants": participants})
         state = init(key, federation, hyper, jax.tree.map(jnp.asarray, setup))  # as the engine does
@@ -141,7 +141,7 @@ def rounds(
         if t < rounds:
             each, number = keys.fold(key, "round", t), jnp.int32(t)
             present = drawn(each, seen, participants, t, hyper)
-            state, info = step(each, state, seen, present, decayed(hyper, number))
+            state, info = step(each, state, seen, present, decay_rate(hyper, number))
             infos.append(info)
     return Played(states, infos, method)
 
@@ -164,11 +164,11 @@ def batch(
     config = METHODS.check(name, options, f"method.{name}")
     each = {"sequential": work.get("sequential", True), "sending": work.get("sending", Sending()), **(settings or {})}
     engine, solver = Settings(rounds, participants, **{"evaluations": rounds + 1} | each), toy.solver(model, **work)
-    key = (name, static(config), solver)
+    key = (name, drop_traced(config), solver)
     return simulate(
         Assembled(method, model, jax.device_put(federation), engine, solver.plan, mesh, program_key=key, model_key=model),
         list(range(len(hypers))) if seeds is None else seeds,
-        [{"lr": 0.1} | traced(config) | hyper for hyper in hypers],
+        [{"lr": 0.1} | list_traced(config) | hyper for hyper in hypers],
         chunk_rounds=chunk_rounds,
         resume=resume,
         checkpoint=checkpoint,

@@ -64,12 +64,12 @@ def _check_free(file: Path) -> None:
 
 def _write(texts: dict[str, str]) -> None:
     """Write these files, none of which may exist."""
-    from cfljax.store.atomic import storing
+    from cfljax.store.atomic import store_errors
 
     for name in texts:
         _check_free(Path(name))
     for name, text in texts.items():
-        with storing(Path(name)), Path(name).open("x", encoding="utf-8") as file:
+        with store_errors(Path(name)), Path(name).open("x", encoding="utf-8") as file:
             file.write(text)
         print(f"written: {name}")
 

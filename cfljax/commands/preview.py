@@ -42,10 +42,12 @@ def dry_run(spec: Spec) -> None:
     sent = {run.label: describe(run.method).communication or "as its docstring says" for run in spec.runs()}
     print(would_run(batches, size, crowd, [f"  {label}: {words}" for label, words in sent.items()]))
     if any(batching.held(batch.first, size(batch)) > NO_DEVICE_HAS_LESS for batch in batches):
-        from cfljax.devices.machine import this_machine  # starts JAX's backend, which takes seconds where there are accelerators
+        from cfljax.devices.machine import (
+            describe_machine,  # starts JAX's backend, which takes seconds where there are accelerators
+        )
 
         for batch in batches:
-            batching.check_memory(batch, size(batch), this_machine().memory)
+            batching.check_memory(batch, size(batch), describe_machine().memory)
 
 
 def time_of(spec: Spec) -> str:
@@ -61,7 +63,7 @@ def time_of(spec: Spec) -> str:
 def explain(spec: Spec, workers: int | None) -> int:
     """Print how each program's clients would be trained on this machine, what each way would cost, and the form of the rounds."""
     from cfljax.devices.cores import use_cores
-    from cfljax.devices.machine import this_machine
+    from cfljax.devices.machine import describe_machine
     from cfljax.engine.compiling import explain_form
     from cfljax.experiment import assemble, batching, execution, times
     from cfljax.experiment.model_size import size_of_run
@@ -70,7 +72,7 @@ def explain(spec: Spec, workers: int | None) -> int:
     runs = spec.runs()
     if len(runs) == 1 or workers == 1:
         use_cores()
-    machine = this_machine(speed=None)
+    machine = describe_machine(speed=None)
     print(execution.explain_machine(machine))
     lines: dict[str, str] = {}
     batches, sizes = batching.batches(runs, functools.partial(batch_limit, machine=machine)), []

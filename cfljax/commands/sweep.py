@@ -166,17 +166,17 @@ def _devices(flags: argparse.Namespace) -> Shape | None:
         raise SpecError("--mesh and --distributed: are for one process on each machine, without --launcher and --workers")
     from cfljax.devices import distributed, mesh
     from cfljax.devices.cores import use_cores
-    from cfljax.devices.machine import this_machine
+    from cfljax.devices.machine import describe_machine
 
-    shape = mesh.parse("auto" if flags.mesh is None else flags.mesh)
+    shape = mesh.parse_mesh("auto" if flags.mesh is None else flags.mesh)
     devices = max(1, shape.runs * shape.clients // (flags.num_processes or 1))
-    if devices > mesh.MOST:
-        raise SpecError(f"--mesh {shape}: {devices:,} devices in a process; at most {mesh.MOST:,}")
+    if devices > mesh.MAX_DEVICES:
+        raise SpecError(f"--mesh {shape}: {devices:,} devices in a process; at most {mesh.MAX_DEVICES:,}")
     use_cores(None if shape == mesh.AUTO else devices)
     if flags.distributed:
         distributed.connect(*places)
     else:
-        this_machine(shape).shape()
+        describe_machine(shape).shape()
     return shape
 
 

@@ -15,8 +15,8 @@ from cfljax.config.drift import DriftOptions, read_drift
 from cfljax.config.frozen import canonical, to_essential, to_plain
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.federation import PARTITIONS
-from cfljax.registry.checksums import sum_of_file, sum_of_parts, sum_or_failure
-from cfljax.registry.options import Options, T, Table, check, files_of, option, show
+from cfljax.registry.checksums import hash_file, hash_or_failure, hash_parts
+from cfljax.registry.options import Options, T, Table, check, list_files, option, show
 
 if TYPE_CHECKING:
     from cfljax.types import Parts, Source
@@ -168,8 +168,8 @@ class Data:
     def spelled(self) -> str:
         """Return the same without reading the data: files count by their path instead of their contents."""
         named = [] if self.path is None else [("path", Path(self.path).expanduser())]
-        named += [(f"{side}.{name}", file) for side in SIDE_TABLES for name, file in files_of(getattr(self, side)).items()]
-        named += [] if self.drift is None else [(f"drift.{name}", file) for name, file in files_of(self.drift).items()]
+        named += [(f"{side}.{name}", file) for side in SIDE_TABLES for name, file in list_files(getattr(self, side)).items()]
+        named += [] if self.drift is None else [(f"drift.{name}", file) for name, file in list_files(self.drift).items()]
         return " ".join([self._options, *(f"{name}={os.path.realpath(file)}" for name, file in named)])
 
     @cached_property
@@ -188,10 +188,10 @@ class Data:
         if "_undrawn" in vars(self) and not users_partition and SOURCES.origin(self.name) is None:
             return dict(vars(self)["_undrawn"].contents)
         found = {"data": data_checksum(self.name, self.source, self.path, seed=self._drawn)}
-        found |= {f"data.{name}": sum_of_file(file) for name, file in files_of(self.source).items()}
-        found |= {} if self.drift is None else {f"data.drift.{n}": sum_of_file(file) for n, file in files_of(self.drift).items()}
+        found |= {f"data.{name}": hash_file(file) for name, file in list_files(self.source).items()}
+        found |= {} if self.drift is None else {f"data.drift.{n}": hash_file(file) for n, file in list_files(self.drift).items()}
         if users_partition:
-            found["partition"] = sum_or_failure(lambda: sum_of_parts(self._parts(self._load(found["data"]))))
+            found["partition"] = hash_or_failure(lambda: hash_parts(self._parts(self._load(found["data"]))))
         return {what: value for what, value in found.items() if value}
 
     @property
@@ -213,7 +213,7 @@ class Data:
     def divide(self, source: Source) -> Parts:
         """Divide the samples among clients; raise a DataError if that has changed since `contents` was computed."""
         parts = self._parts(source)
-        if (wanted := self.contents.get("partition")) is not None and sum_of_parts(parts) != wanted:
+        if (wanted := self.contents.get("partition")) is not None and hash_parts(parts) != wanted:
             raise DataError(f'data.partition = "{self.partition}": has changed since the runs were planned; start again')
         return parts
 

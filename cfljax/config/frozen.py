@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from cfljax.registry.checksums import sum_of_file
-from cfljax.registry.options import Options, Table, Value, files_of, is_options
+from cfljax.registry.checksums import hash_file
+from cfljax.registry.options import Options, Table, Value, is_options, list_files
 
 
 class FrozenTable(dict[str, Value]):
@@ -64,7 +64,7 @@ def canonical(value: Options | Value, unread: bool = False) -> str:
         return _dump(value)
     key = "_spelled" if unread else "_canonical"
     if key not in memory:
-        memory[key] = _dump(value, os.path.realpath if unread else sum_of_file)
+        memory[key] = _dump(value, os.path.realpath if unread else hash_file)
     return str(memory[key])
 
 
@@ -90,7 +90,7 @@ def _to_exact(value: Value, loose: bool, of_file: OfFile | None) -> Value:
     """Convert as `plain` does, with −0.0 as 0.0 and without options at their default. Inside tables (`loose`), which declare no
     types, 1.0 is written as 1."""
     if is_options(value):
-        files = {} if of_file is None else {name: of_file(file) for name, file in files_of(value).items()}
+        files = {} if of_file is None else {name: of_file(file) for name, file in list_files(value).items()}
         pairs = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
         return {f.name: _to_exact(v, loose, of_file) for f, v in pairs if v is not None and not _at_default(f, v)} | files
     if isinstance(value, dict):

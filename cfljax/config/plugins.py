@@ -30,9 +30,9 @@ from cfljax.errors import CfljaxError, SpecError, suggest
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
 from cfljax.registry import Registry, adopt
-from cfljax.registry.entries import Make, Origin, loading
+from cfljax.registry.entries import Make, Origin, load_as
 from cfljax.registry.options import NoOptions, show
-from cfljax.registry.sources import beside, hash_of, package, program
+from cfljax.registry.sources import find_package, find_program, hash_sources, is_beside
 
 if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
@@ -133,7 +133,7 @@ def list_loaded() -> dict[str, str]:
 def _load_file(path: Path, where: str) -> str:
     try:
         path = path.resolve(strict=True)
-        return _load_once(str(path), program([path], path.parent), lambda: execute(path), where)
+        return _load_once(str(path), find_program([path], path.parent), lambda: execute(path), where)
     except OSError as error:
         near = suggest(path.name, [p.name for p in path.parent.glob("*.py")]) if path.parent.is_dir() else ""
         raise SpecError(f'{where} = "{path}": cannot be read ({error.strerror or error}){near}') from None
@@ -146,18 +146,18 @@ def _load_module(name: str, where: str) -> str:
         found = None
     if found is None:
         raise SpecError(f'{where} = "{name}": there is no such module; a file ends in .py')
-    return _load_once(name, program(package(name)), lambda: importlib.import_module(name), where)
+    return _load_once(name, find_program(find_package(name)), lambda: importlib.import_module(name), where)
 
 
 def _load_once(name: str, files: list[Path], import_it: Callable[[], ModuleType], where: str) -> str:
     """Execute a plug-in that consists of these files, unless it was loaded from the same source before. Returns its name."""
-    code = hash_of(files)
+    code = hash_sources(files)
     if _loaded.get(name) == code:
         return name
     _unload(files, name in _loaded)
     origin = Origin(code, name)
     try:
-        with loading(origin):
+        with load_as(origin):
             import_it()
     except CfljaxError as error:
         raise type(error)(f'{where} = "{name}": {error}') from error
@@ -248,7 +248,7 @@ def _make_import(root: str) -> Callable[..., ModuleType]:
         level: int = 0,
     ) -> ModuleType:
         top = name.partition(".")[0]
-        if level or not beside(folder, top):
+        if level or not is_beside(folder, top):
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         module = builtins.__import__(f"{root}.{name}", globals, locals, fromlist or (), 0)
         return module if fromlist else sys.modules[f"{root}.{top}"]

@@ -10,10 +10,10 @@ from functools import cached_property
 from cfljax.config.data import SIDE_TABLES, Data
 from cfljax.config.frozen import canonical, to_plain
 from cfljax.config.train import Train
-from cfljax.registry import origins
-from cfljax.registry.checksums import sum_of_file
+from cfljax.registry import list_origins
+from cfljax.registry.checksums import hash_file
 from cfljax.registry.entries import Origin
-from cfljax.registry.options import Options, Table, Value, files_of
+from cfljax.registry.options import Options, Table, Value, list_files
 from cfljax.round.config import MethodConfig
 
 RESULTS_VERSION = 1
@@ -65,7 +65,7 @@ class Run:
         """The origins of the users' data sets, partitions, models, methods and metrics that the run names."""
         data = [("data set", self.data.name), ("partition", self.data.partition)]
         metrics = [("metric", name) for name in self.train.metrics or ()]
-        return origins([*data, ("model", self.model.name), ("method", self.method), *metrics])
+        return list_origins([*data, ("model", self.model.name), ("method", self.method), *metrics])
 
     @property
     def foreign(self) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class Run:
         """SHA-256 of the files and data that the run reads, by what they are for."""
         clock = self.train.clocked
         parts = (("model", self.model.options), ("method", self.options), *(() if clock is None else (("train.clock", clock),)))
-        named = {f"{what}.{name}": sum_of_file(file) for what, options in parts for name, file in files_of(options).items()}
+        named = {f"{what}.{name}": hash_file(file) for what, options in parts for name, file in list_files(options).items()}
         return self._drawn.contents | named
 
     def resolved(self) -> Table:

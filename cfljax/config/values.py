@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import Hint, Meta, Table, Value, alternatives, check_value, show
+from cfljax.registry.options import Hint, Meta, Table, Value, check_value, list_alternatives, show
 
 MAX_RUNS = 1_000_000
 _RANGE = re.compile(r"\s*(-?\d{1,18})\s*:\s*(-?\d{1,18})\s*(?::\s*(-?\d{1,18})\s*)?")
@@ -51,7 +51,7 @@ class Field(NamedTuple):
     @property
     def kinds(self) -> tuple[Hint, ...]:
         """The types that its value may have."""
-        return alternatives(self.hint)
+        return list_alternatives(self.hint)
 
     @property
     def depth(self) -> int:

@@ -13,8 +13,8 @@ from cfljax.data import arrays
 from cfljax.data.files import find, folders
 from cfljax.data.sources import SOURCES, DrawSource, FileOptions, ReadSource, SourceArrays, reads_folders
 from cfljax.errors import DataError
-from cfljax.registry.checksums import sum_of_files, sum_of_source, sum_or_failure
-from cfljax.registry.options import Options, Value, check, files_of
+from cfljax.registry.checksums import hash_files, hash_or_failure, hash_source
+from cfljax.registry.options import Options, Value, check, list_files
 from cfljax.types import Source
 
 __all__ = ["SOURCES", "FileOptions", "data_checksum", "find", "load", "load_checked", "options_for"]
@@ -62,21 +62,21 @@ _last_hashed: dict[tuple[object, ...], Source] = {}
 def data_checksum(name: str, options: Options, path: str | None = None, *, seed: int = 0) -> str:
     """Compute a checksum of what `load` would read now: of its files, or of the arrays that a user's program returns, which may
     read anything. It is "" for a data set that name, options and seed determine."""
-    files = [(f"data.{key}", file) for key, file in files_of(options).items()]  # which may change as the others do
+    files = [(f"data.{key}", file) for key, file in list_files(options).items()]  # which may change as the others do
     if name not in SOURCES:
-        return sum_of_files([*files, *find(name, path).files()])
+        return hash_files([*files, *find(name, path).files()])
     if SOURCES.origin(name) is not None:
-        return sum_or_failure(lambda: _checksum_user_data(name, options, path, seed))
+        return hash_or_failure(lambda: _checksum_user_data(name, options, path, seed))
     where, entry = _folders(name, path), SOURCES.entry(name)
     if where and entry.files is not None:
         files += entry.files(options, where)
-    return sum_of_files(files) if files else ""
+    return hash_files(files) if files else ""
 
 
 def _checksum_user_data(name: str, options: Options, path: str | None, seed: int) -> str:
     source = load(name, options, path, seed=seed)
     _last_hashed.clear()
-    _last_hashed[name, options, path, seed, found := sum_of_source(source)] = source
+    _last_hashed[name, options, path, seed, found := hash_source(source)] = source
     return found
 
 
@@ -89,7 +89,7 @@ def load_checked(name: str, options: Options, path: str | None, seed: int, wante
         return source
     source = load(name, options, path, seed=seed)
     of_user = name in SOURCES and SOURCES.origin(name) is not None
-    if (sum_of_source(source) if of_user else data_checksum(name, options, path, seed=seed)) != wanted:
+    if (hash_source(source) if of_user else data_checksum(name, options, path, seed=seed)) != wanted:
         raise DataError(f'data "{name}": has changed since the runs were planned; start again')
     return source
 

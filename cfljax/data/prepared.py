@@ -18,7 +18,7 @@ from cfljax.data.npz import load_arrays
 from cfljax.data.sources import FileOptions, Reader
 from cfljax.errors import DataError
 from cfljax.files import write_whole
-from cfljax.registry.checksums import sum_of_files
+from cfljax.registry.checksums import hash_files
 from cfljax.registry.options import Value
 from cfljax.types import Source
 
@@ -146,7 +146,7 @@ def decode_cached(folder: Path, cache: Path, count: int, decode: Callable[[], di
     with the same contents; otherwise they are decoded and stored there. `count`: the number of samples."""
     if count < MIN_CACHED_SAMPLES:
         return decode()
-    file = cache / f"{folder.parent.name}-{folder.name}-{sum_of_files(files(folder))[:16]}.npz"
+    file = cache / f"{folder.parent.name}-{folder.name}-{hash_files(files(folder))[:16]}.npz"
     with contextlib.suppress(DataError):  # not kept yet, or damaged
         return load_arrays(file, _NAMES)
     arrays_of = decode()

@@ -14,9 +14,9 @@ from cfljax.lazy import Transformed, jax, jit
 from cfljax.types import Tree
 
 MAX_KEPT = 96
-"""How many results of `remembered` a process keeps: a program takes some memory maps, whose number per process is limited."""
-SHARED = "shared_"
-"""How the names of shared functions begin in a jaxpr."""
+"""The number of results that `remember` keeps: a program takes some memory maps, whose number per process is limited."""
+SHARED_PREFIX = "shared_"
+"""The prefix of the names of shared functions in a jaxpr."""
 compilations = 0
 """How many programs this process has compiled."""
 _threads = ThreadPoolExecutor(16)
@@ -27,18 +27,18 @@ Out = TypeVar("Out")
 
 
 def shared_function(static: tuple[int, ...] = ()) -> Callable[[Callable[Args, Out]], Callable[Args, Out]]:
-    """Mark a function as shared: programs that are split (`devices.split`) call it as a program of its own. It must depend on its
+    """Mark a function as shared: programs that are split (`devices.split`) call it as a separate program. It must depend on its
     arguments only. `static`: the positions of those that are no arrays."""
 
     def mark(f: Callable[Args, Out]) -> Callable[Args, Out]:
-        f.__name__ = SHARED + f.__name__.strip("_")
+        f.__name__ = SHARED_PREFIX + f.__name__.strip("_")
         _shared.append(jit(static_argnums=static)(f))
         return _shared[-1]
 
     return mark
 
 
-def remembered(key: Hashable, make: Callable[[], Out]) -> Out:
+def remember(key: Hashable, make: Callable[[], Out]) -> Out:
     """Return what `make` returned for this key before, or call it. With the key None, always call it."""
     if key is None:
         return make()
@@ -57,7 +57,7 @@ def forget() -> None:
         f.forget()
 
 
-def shapes(tree: Tree) -> Hashable:
+def shape_key(tree: Tree) -> Hashable:
     """Return the structure of a tree, and the shapes and types of its arrays."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
@@ -73,7 +73,7 @@ def compile_later(
         key: names everything static that f is made from, so that it is compiled once; None: it is not kept.
         quick: whether compiling takes longer than running (`devices.quick`).
     """
-    whole_key = None if key is None else (key, shapes(forms), quick)
+    whole_key = None if key is None else (key, shape_key(forms), quick)
     if whole_key in _kept and _kept[whole_key].done() and _kept[whole_key].exception():
         del _kept[whole_key]  # there was no memory then
 
@@ -83,7 +83,7 @@ def compile_later(
         options = quick_options() if quick else None
         return _threads.submit(_compile, f.lower(*forms), options)
 
-    return remembered(whole_key, start)
+    return remember(whole_key, start)
 
 
 def _compile(lowered: jax.stages.Lowered, options: dict[str, str | bool] | None) -> jax.stages.Compiled:

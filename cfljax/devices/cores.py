@@ -11,16 +11,22 @@ from pathlib import Path
 
 from cfljax.lazy import jax
 
-MOST = 8
+MAX_CORE_DEVICES = 8
 """The largest number of devices that the cores are divided into: each device holds the data set once."""
 ACCELERATORS = {"tpu": ("accel[0-9]*", "vfio/[0-9]*"), "cuda12": ("nvidia[0-9]*",)}
 """What JAX must be installed with -> the device files that Linux has of such accelerators."""
-OTHERS = ("JAX_BACKEND_TARGET", "JAX_PLATFORM_NAME", "JAX_NUM_CPU_DEVICES", "PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH")
+DEVICE_VARIABLES = (
+    "JAX_BACKEND_TARGET",
+    "JAX_PLATFORM_NAME",
+    "JAX_NUM_CPU_DEVICES",
+    "PJRT_NAMES_AND_LIBRARY_PATHS",
+    "TPU_LIBRARY_PATH",
+)
 """Variables by which JAX may find other devices than a CPU, or several."""
 
 
-def cores() -> list[int]:
-    """The processors that this process may use."""
+def list_cores() -> list[int]:
+    """List the processors that this process may use."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
@@ -30,8 +36,8 @@ happens with one very large client, or on a laptop that slept."""
 
 
 def use_cores(count: int | None = None) -> None:
-    """Make each core (or `count` of them) a device, so that a round's participants are dealt to them. Does nothing where the
-    user has chosen a number of devices, or has computed something already."""
+    """Make each core (or `count` of them) a device, so that a round's participants are dealt to them. Does nothing if the user has
+    chosen a number of devices, or has computed something already."""
     flags = os.environ.get("XLA_FLAGS", "")
     if getattr(jax.config, "jax_num_cpu_devices", -1) > 0 or "device_count" in flags:
         return
@@ -39,7 +45,7 @@ def use_cores(count: int | None = None) -> None:
     if known and "collective_call" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {PATIENCE}".strip()
     with contextlib.suppress(RuntimeError):  # JAX has begun with one device
-        jax.config.update("jax_num_cpu_devices", count or min(MOST, len(cores())))
+        jax.config.update("jax_num_cpu_devices", count or min(MAX_CORE_DEVICES, len(list_cores())))
 
 
 def keep_to(processors: list[int]) -> None:
@@ -48,40 +54,40 @@ def keep_to(processors: list[int]) -> None:
         os.sched_setaffinity(0, processors)
 
 
-def accelerator(dev: Path = Path("/dev")) -> str | None:
-    """What JAX must be installed with for the accelerator that has a file in `dev`; None: there is none."""
+def find_accelerator(dev: Path = Path("/dev")) -> str | None:
+    """Return the JAX extra for the accelerator that has a file in `dev`; None: there is none."""
     return next((word for word, files in ACCELERATORS.items() if any(list(dev.glob(name)) for name in files)), None)
 
 
-def only_a_cpu(dev: Path = Path("/dev")) -> bool:
-    """Whether JAX would find one CPU device and nothing else, told without importing it; False: JAX must be asked. It is True where
-    JAX_PLATFORMS asks for a CPU, and where nothing is asked for, nothing installed brings another platform, and no accelerator has
-    a file in `dev`."""
+def has_only_cpu(dev: Path = Path("/dev")) -> bool:
+    """Return whether JAX would find one CPU device and nothing else, without importing it; False: JAX must be asked. It is True if
+    JAX_PLATFORMS asks for a CPU, or if nothing is asked for, nothing installed brings another platform, and no accelerator has a
+    file in `dev`."""
     platform, flags = os.environ.get("JAX_PLATFORMS") or None, os.environ.get("XLA_FLAGS", "").strip()
-    if "jax" in sys.modules or platform not in (None, "cpu") or any(os.environ.get(name) for name in OTHERS):
+    if "jax" in sys.modules or platform not in (None, "cpu") or any(os.environ.get(name) for name in DEVICE_VARIABLES):
         return False
     if flags and (flags[0] != "-" or "device_count" in flags):  # what begins otherwise is a file of flags
         return False
     if platform == "cpu":
         return True
     brought = any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))
-    return not (brought or accelerator(dev) or importlib.metadata.entry_points(group="jax_plugins"))
+    return not (brought or find_accelerator(dev) or importlib.metadata.entry_points(group="jax_plugins"))
 
 
 _threads: int | None = None
 
 
-def threads() -> int:
-    """How many threads JAX computes with on a CPU: as many as the process had cores when JAX began."""
-    return _threads or len(cores())
+def count_threads() -> int:
+    """Return the number of threads JAX computes with on a CPU: as many as the process had cores when JAX started."""
+    return _threads or len(list_cores())
 
 
 def use_threads(count: int) -> None:
-    """Let JAX compute with `count` threads, on any of the cores: it takes as many threads as the process may use cores when JAX
-    begins. Does nothing where JAX has begun already."""
+    """Let JAX compute with `count` threads, on any of the cores: it takes as many threads as the process may use cores when it
+    starts. Does nothing if JAX has started already."""
     global _threads
-    free = cores()
-    if _begun() or count >= len(free) or not hasattr(os, "sched_setaffinity"):
+    free = list_cores()
+    if _has_started() or count >= len(free) or not hasattr(os, "sched_setaffinity"):
         return
     keep_to(free[:count])
     jax.devices()
@@ -91,8 +97,8 @@ def use_threads(count: int) -> None:
             os.sched_setaffinity(int(thread), free)
 
 
-def _begun() -> bool:
-    """Whether JAX has devices already: then their number cannot be changed."""
+def _has_started() -> bool:
+    """Return whether JAX has devices already: then their number cannot be changed."""
     before = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
     try:
         jax.config.update("jax_num_cpu_devices", before + 2)

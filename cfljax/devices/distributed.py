@@ -22,8 +22,8 @@ Value = TypeVar("Value")
 HEARTBEAT, TOGETHER, APART, PARTING = 20, 120, 30, 2
 """Seconds: without a sign of life from a process, after which JAX ends the others; for all to start; for all to fail in a batch
 where one has failed; for the others to read why one ends."""
-SLICE = 500
-"""Milliseconds between two looks at the messages."""
+POLL_MILLISECONDS = 500
+"""Milliseconds between two checks for messages."""
 _LOST = re.compile("gloo|nccl|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED", re.IGNORECASE)
 _client: Any = None
 """The key-value store; None: this process is alone."""
@@ -61,7 +61,7 @@ def connect(coordinator: str | None, number: int | None, processes: int | None) 
 
 
 def _watch() -> None:
-    """End this process where another one ends with an error: it may wait for devices, and never learn of it."""
+    """End this process if another one ends with an error: it may wait for devices, and never learn of it."""
     while (client := _client) is not None:
         try:
             said = client.key_value_dir_get("cfljax/end/")
@@ -69,7 +69,7 @@ def _watch() -> None:
             return  # JAX ends this process
         if said and _ending.acquire(blocking=False):
             _end(*json.loads(said[0][1]))
-        time.sleep(SLICE / 1000)
+        time.sleep(POLL_MILLISECONDS / 1000)
 
 
 def _end(line: str, code: int) -> NoReturn:
@@ -78,12 +78,12 @@ def _end(line: str, code: int) -> NoReturn:
 
 
 def fail(error: BaseException) -> None:
-    """End the other processes because of this error and, where it is no signal, this one: an orderly end would wait for devices
+    """End the other processes because of this error and, unless it is a signal, this one: an orderly end would wait for devices
     that no longer answer."""
     line, code = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split()), getattr(error, "exit_code", 1)
     if isinstance(error, CfljaxError):
         line = " ".join(str(error).split())
-    elif lost(error):
+    elif is_connection_lost(error):
         time.sleep(PARTING)  # the reason of another process ends this one, if there is one
         line = f"the processes of this run have lost each other ({line[:500]}); start all of them again to go on"
     elif isinstance(error, Exception):
@@ -99,8 +99,8 @@ def fail(error: BaseException) -> None:
         _end(line, code)
 
 
-def lost(error: BaseException) -> bool:
-    """Whether the error says that devices of another process do not answer any more."""
+def is_connection_lost(error: BaseException) -> bool:
+    """Return whether the error says that devices of another process no longer answer."""
     return isinstance(error, jax.errors.JaxRuntimeError) and _LOST.search(str(error)) is not None
 
 
@@ -111,25 +111,25 @@ def leave() -> None:
     jax.distributed.shutdown()
 
 
-def connected() -> bool:
-    """Whether this process is one of several."""
+def is_connected() -> bool:
+    """Return whether this process is one of several."""
     return _client is not None
 
 
 def leads() -> bool:
-    """Whether this process is the one that decides and writes: process 0, or the only one."""
+    """Return whether this process decides and writes: process 0, or the only one."""
     return _client is None or jax.process_index() == 0
 
 
 def gather(word: str) -> list[str]:
-    """The words of all processes, in the order of their numbers."""
+    """Collect the words of all processes, in the order of their indices."""
     global _turn
     _turn += 1
     key, words = f"cfljax/{_batch}/{_turn}", list[str]()
     _client.key_value_set(f"{key}/{jax.process_index()}", word)
     while len(words) < jax.process_count():
         try:  # in slices, so that signals are answered
-            words.append(str(_client.blocking_key_value_get(f"{key}/{len(words)}", SLICE)))
+            words.append(str(_client.blocking_key_value_get(f"{key}/{len(words)}", POLL_MILLISECONDS)))
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise
@@ -137,31 +137,31 @@ def gather(word: str) -> list[str]:
 
 
 def agree(value: Value) -> Value:
-    """The value of process 0, in all processes, once all have come here: anything that JSON can hold."""
-    return json.loads(gather(json.dumps(value))[0]) if connected() else value  # type: ignore[no-any-return]
+    """Return process 0's value on every process, once all have called this: anything that JSON can hold."""
+    return json.loads(gather(json.dumps(value))[0]) if is_connected() else value  # type: ignore[no-any-return]
 
 
 def next_batch(error: Exception | None) -> None:
-    """Number the messages of the next batch. `error`: what this one has raised here. It is raised again, unless all processes have
-    failed and can go on alike."""
+    """Number the messages of the next batch. `error`: raised by this batch here. It is raised again, unless all processes have
+    failed and can continue."""
     global _batch, _turn
     failed, _batch, _turn = f"cfljax/failed/{_batch}/", _batch + 1, 0
     if error is None:
         return
-    if lost(error):
+    if is_connection_lost(error):
         raise error
     _client.key_value_set(f"{failed}{jax.process_index()}", "")
     until = time.monotonic() + APART
     while len(_client.key_value_dir_get(failed)) < jax.process_count():
         if time.monotonic() > until:
             raise error
-        time.sleep(SLICE / 1000)
+        time.sleep(POLL_MILLISECONDS / 1000)
 
 
-def same(tree: Tree) -> Tree:
-    """The arrays of process 0, in all processes, whose trees differ in shapes at most. What scikit-learn or numpy computes on the
-    host may differ between machines in its last bits, and with them a decision of the method."""
-    if not connected():
+def broadcast(tree: Tree) -> Tree:
+    """Return process 0's arrays on every process; the trees differ in shapes at most. Results of scikit-learn or numpy on the host
+    may differ between machines in their last bits, and with them a decision of the method."""
+    if not is_connected():
         return tree
     from jax.experimental import multihost_utils
 

@@ -1,4 +1,4 @@
-"""What a process computes on: how many devices of which kind, their memory, and how fast they are. An execution plan is chosen from
+"""The machine of a process: its devices, their memory and their speed. An execution plan is chosen from
 this value alone, so that plans can be made for a machine that is not present."""
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cfljax.errors import SpecError
 from cfljax.files import cache_folder, read_table, write_table
 from cfljax.lazy import jax, jnp
 
-REPEAT = 200
+TIMED_STEPS = 200
 """Steps per timed loop."""
 UNKNOWN_MEMORY = 8 << 30
-"""Bytes that an accelerator is taken to have which does not say."""
+"""The assumed memory of an accelerator that does not report it."""
 
 
 class Speed(NamedTuple):
@@ -68,7 +68,7 @@ class Machine(NamedTuple):
     @property
     def speed(self) -> Speed:
         """How fast a device is."""
-        return measured(speed_file(self.kind)) if self.known_speed is None else self.known_speed
+        return read_or_measure(speed_file(self.kind)) if self.known_speed is None else self.known_speed
 
     @property
     def sequential(self) -> bool:
@@ -86,8 +86,8 @@ class Machine(NamedTuple):
         return 1 if self.mesh is None else self.mesh.runs or self.devices * self.processes
 
     def shape(self, width: int = 1, wanted: int | None = None) -> Shape:
-        """The groups of devices, and the devices of each, for a batch of `width` runs. Without a mesh there is one group of the
-        `wanted` devices, or of all devices of this process. SpecError where the machine has too few."""
+        """Choose the groups of devices, and the devices of each, for a batch of `width` runs. Without a mesh there is one group of
+        the `wanted` devices, or of all devices of this process. Raises a SpecError if the machine has too few."""
         if self.mesh is not None:
             return self._fitted(self.mesh, width)
         if wanted is not None and wanted > self.devices:
@@ -96,24 +96,24 @@ class Machine(NamedTuple):
         return Shape(1, wanted or self.devices)
 
     def _fitted(self, mesh: Shape, width: int) -> Shape:
-        """The mesh with numbers in place of `auto`."""
+        """Replace `auto` in the mesh by numbers."""
         total = self.devices * self.processes
         if mesh == AUTO:
             runs = max(n for n in range(1, self.devices + 1) if self.devices % n == 0 and n <= width)
             return Shape(runs, total // runs)
         if mesh.runs * mesh.clients > total:
-            raise SpecError(f"--mesh {mesh}: needs {mesh.runs * mesh.clients} devices, and there are {total}")
+            raise SpecError(f"--mesh {mesh}: needs {mesh.runs * mesh.clients} devices, but there are {total}")
         if self.processes > 1 and (mesh.runs * mesh.clients != total or self.devices % mesh.runs):
             why = f"all {total} devices take part, and each process has {self.devices}; runs must divide {self.devices}"
             raise SpecError(f"--mesh {mesh}: {why}")
         return mesh
 
 
-def this_machine(mesh: Shape | None = None, speed: Speed | None = TYPICAL) -> Machine:
-    """The machine that this process runs on; starts JAX's backend where it must be asked. `speed`: None if it is to be
-    measured when a plan needs it."""
-    if cores.only_a_cpu():
-        return Machine("cpu", "cpu", 1, _memory(), cores.threads(), speed, mesh)
+def describe_machine(mesh: Shape | None = None, speed: Speed | None = TYPICAL) -> Machine:
+    """Describe the machine that this process runs on; starts JAX's backend if necessary. `speed`: None if it is to be measured when
+    a plan needs it."""
+    if cores.has_only_cpu():
+        return Machine("cpu", "cpu", 1, _memory(), cores.count_threads(), speed, mesh)
     device = jax.local_devices()[0]
     on_cpu = device.platform == "cpu"
     limit = (device.memory_stats() or {}).get("bytes_limit")
@@ -123,7 +123,7 @@ def this_machine(mesh: Shape | None = None, speed: Speed | None = TYPICAL) -> Ma
         kind=device.device_kind,
         devices=jax.local_device_count(),
         memory=int(memory),
-        threads=cores.threads(),
+        threads=cores.count_threads(),
         known_speed=speed,
         mesh=mesh,
         processes=jax.process_count(),
@@ -134,19 +134,19 @@ def _memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def told(machine: Machine, dev: Path = Path("/dev")) -> list[str]:
-    """What a user should know of what is computed on: the accelerator, or that there is one which is not used."""
+def list_messages(machine: Machine, dev: Path = Path("/dev")) -> list[str]:
+    """Return the user's messages about the machine: its accelerator, or that there is one which is not used."""
     if not machine.sequential:
         return [f"computing on {machine.kind}" + (f", {machine.devices} devices" if machine.devices > 1 else "")]
-    found = cores.accelerator(dev)
+    found = cores.find_accelerator(dev)
     if found is None or "cpu" in os.environ.get("JAX_PLATFORMS", ""):
         return []
     why = f'another process has it (restart the notebook\'s kernel), or JAX lacks what it needs: pip install "jax[{found}]"'
     return [f"computing on the CPU, though there is an accelerator: {why}"]
 
 
-def devices_for(machine: Machine, shape: Shape) -> jax.sharding.Mesh | None:
-    """The devices of this process (with a mesh that was asked for: of all processes) in that shape; None: one device."""
+def make_mesh(machine: Machine, shape: Shape) -> jax.sharding.Mesh | None:
+    """Return the devices of this process (with a requested mesh: of all processes) in that shape; None: one device."""
     if shape == (1, 1):
         return None
     if machine.mesh is None:
@@ -160,19 +160,19 @@ def devices_for(machine: Machine, shape: Shape) -> jax.sharding.Mesh | None:
 
 
 def speed_file(kind: str) -> Path:
-    """The file that keeps the speed of this machine with devices of this kind. Its name tells machines, versions, backends and
-    numbers of threads apart."""
-    words = f"{platform.node()}-{kind}-{len(cores.cores())}-{importlib.metadata.version('jax')}"
+    """Return the file of this machine's speed with devices of this kind. Its name identifies machine, versions, backend and number
+    of threads."""
+    words = f"{platform.node()}-{kind}-{len(cores.list_cores())}-{importlib.metadata.version('jax')}"
     return cache_folder() / ("speed-" + "".join(c if c.isalnum() else "-" for c in words).lower() + ".json")
 
 
 @functools.cache
-def measured(file: Path) -> Speed:
-    """The speed that an earlier process has kept in the file, else a measurement of about a second, which is kept there. Where
-    another process has kept its own meanwhile, that one counts, so that all go by the same."""
-    if (speed := _read(file)) is None:
+def read_or_measure(file: Path) -> Speed:
+    """Return the speed that an earlier process has stored in the file, otherwise measure it for about a second and store it. If
+    another process has stored its own meanwhile, that one counts, so that all use the same."""
+    if (speed := _read_speed(file)) is None:
         mine = measure()
-        if (speed := _read(file)) is None:
+        if (speed := _read_speed(file)) is None:
             write_table(file, (speed := mine)._asdict())
     return speed
 
@@ -187,36 +187,36 @@ def _measure() -> Speed:
     shapes = ((10, 784), (784, 128), (256, 256), (10, 10))
     x, w, a, thin = (jnp.asarray(np.full(shape, 1 / shape[0], np.float32)) for shape in shapes)
     small, large = 2 * 10 * 784 * 128, 256**3
-    step = _seconds_per_call(_small_operations, thin)
-    both = _seconds_per_call(lambda v: v - 1e-3 * (x.T @ jnp.tanh(x @ v)), w)
-    big = _seconds_per_call(lambda v: a @ v, a)
+    step = _time_call(_small_operations, thin)
+    both = _time_call(lambda v: v - 1e-3 * (x.T @ jnp.tanh(x @ v)), w)
+    big = _time_call(lambda v: a @ v, a)
     pool, rows = jnp.asarray(np.ones((4096, 784), np.uint8)), jnp.asarray(401 * np.arange(10, dtype=np.int32))
-    fetch = _seconds_per_call(lambda at: (at + jnp.sum((pool[at].astype(jnp.float32) - 0.1) * 0.3).astype(jnp.int32)) % 4096, rows)
+    fetch = _time_call(lambda at: (at + jnp.sum((pool[at].astype(jnp.float32) - 0.1) * 0.3).astype(jnp.int32)) % 4096, rows)
     return Speed(step, max(both - step / 3, both / 2) / small, big / large, fetch / (10 * 784))
 
 
 def _small_operations(v: jax.Array) -> jax.Array:
-    """About as many small operations as a step of logistic regression has."""
+    """Do about as many small operations as a step of logistic regression."""
     for _ in range(3):
         row = jax.nn.softmax(v)
         v = v - 0.1 * (row - row.T @ row)
     return v
 
 
-def _seconds_per_call(f: Callable[[jax.Array], jax.Array], v: jax.Array) -> float:
-    """Seconds per call of f in a loop on the device; the best of five loops."""
+def _time_call(f: Callable[[jax.Array], jax.Array], v: jax.Array) -> float:
+    """Time a call of f in a loop on the device; the best of five loops."""
     with jax.default_matmul_precision("highest"):
-        loop = jax.jit(lambda v: jax.lax.fori_loop(0, REPEAT, lambda _, v: f(v), v))
+        loop = jax.jit(lambda v: jax.lax.fori_loop(0, TIMED_STEPS, lambda _, v: f(v), v))
         jax.block_until_ready(loop(v))
         best = float("inf")
         for _ in range(5):
             begin = time.perf_counter()
             jax.block_until_ready(loop(v))
             best = min(best, time.perf_counter() - begin)
-    return best / REPEAT
+    return best / TIMED_STEPS
 
 
-def _read(file: Path) -> Speed | None:
-    """The speed in the file; None where there is no such file or it is damaged."""
+def _read_speed(file: Path) -> Speed | None:
+    """Read the speed in the file; None if there is no such file or it is damaged."""
     kept = read_table(file, lambda value: isinstance(value, float) and 0 < value < 1)
     return Speed(**kept) if set(kept) == set(Speed._fields) else None

@@ -10,7 +10,7 @@ from cfljax.errors import SpecError
 
 RUNS, CLIENTS = "runs", "clients"
 """The axes of a mesh."""
-MOST = 1024
+MAX_DEVICES = 1024
 """Devices of a process: simulated ones take memory and threads each."""
 
 
@@ -30,8 +30,8 @@ AUTO = Shape(0, 0)
 """All devices, in as many groups as there are runs for."""
 
 
-def parse(text: str) -> Shape:
-    """`auto`, or `runs=2,clients=4` (what is left out is 1)."""
+def parse_mesh(text: str) -> Shape:
+    """Parse `auto`, or `runs=2,clients=4` (the default of each is 1)."""
     if text == "auto":
         return AUTO
     sizes = {}

@@ -13,22 +13,22 @@ import numpy as np
 
 from cfljax.devices.mesh import CLIENTS
 from cfljax.devices.split import split_jit
-from cfljax.devices.spread import by_runs, everywhere
+from cfljax.devices.spread import run_everywhere, runs_spec
 from cfljax.lazy import jax
 from cfljax.types import Federation, Plan, Split, Tree, on_host
 
 _place: contextvars.ContextVar[tuple[jax.sharding.Mesh, Federation] | None] = contextvars.ContextVar("place", default=None)
-"""The mesh that a federation with a sharded pool lies on, and that federation."""
+"""The mesh of a federation with a sharded pool, and that federation."""
 
 
-def placed(arrays: Tree, mesh: jax.sharding.Mesh | None, grouped: bool = False) -> Tree:
-    """The arrays on every device of the mesh. `grouped`: their first axis is that of runs, and each run's are on the devices of its
-    group. Without a mesh, as they are."""
+def put_on_mesh(arrays: Tree, mesh: jax.sharding.Mesh | None, grouped: bool = False) -> Tree:
+    """Put the arrays on every device of the mesh. `grouped`: their first axis is that of runs, and each run's are on the devices of
+    its group. Without a mesh, return them unchanged."""
     if mesh is None:
         return arrays
 
     def whole(array: Tree) -> Tree:  # every process has all of it, and takes what its devices need
-        spec = by_runs(mesh) if grouped and array.size else jax.P()  # XLA deals out no empty arrays
+        spec = runs_spec(mesh) if grouped and array.size else jax.P()  # XLA deals out no empty arrays
         full = jax.sharding.NamedSharding(mesh, spec)
         if jax.process_count() == 1:
             return jax.device_put(array, full)
@@ -40,8 +40,8 @@ def placed(arrays: Tree, mesh: jax.sharding.Mesh | None, grouped: bool = False) 
     return jax.tree.map(whole, arrays)
 
 
-def owners(federation: Federation, devices: int) -> np.ndarray:
-    """i32[C]: which device each client belongs to. Neighbours stay together, and devices get about equally many samples."""
+def assign_owners(federation: Federation, devices: int) -> np.ndarray:
+    """Assign clients to devices, i32[C]. Neighbours stay together, and devices get about equally many samples."""
     held = np.asarray(federation.train.count, np.int64) + 1
     for name, other in federation.splits.items():
         if name != "train" and not other.shared:
@@ -50,29 +50,31 @@ def owners(federation: Federation, devices: int) -> np.ndarray:
     return np.minimum(middle * devices // held.sum(), devices - 1).astype(np.int32)
 
 
-def sharded(federation: Federation, mesh: jax.sharding.Mesh) -> Federation:
-    """The federation (of numpy arrays) on the mesh: pool and rows dealt out by client, the rest on every device."""
+def shard_federation(federation: Federation, mesh: jax.sharding.Mesh) -> Federation:
+    """Put the federation (of numpy arrays) on the mesh: pool and rows dealt by client, the rest on every device."""
     devices = int(mesh.shape[CLIENTS])
-    owner = owners(federation, devices)
-    rows_of = {name: _rows_of(each, owner, devices) for name, each in federation.splits.items()}
+    owner = assign_owners(federation, devices)
+    rows_of = {name: _split_rows(each, owner, devices) for name, each in federation.splits.items()}
     pools = [np.unique(np.concatenate(each)) for each in zip(*rows_of.values(), strict=True)]
     x, y = np.asarray(federation.pool.x), np.asarray(federation.pool.y)
 
     def split(of: Split, rows: list[np.ndarray]) -> Split:
         local = [np.searchsorted(pool, part).astype(np.int32) for pool, part in zip(pools, rows, strict=True)]
-        start = np.zeros_like(owner) if of.shared else _starts(of, owner)
-        return dataclasses.replace(of, rows=_dealt(local, lambda part: part, mesh), start=on_host(start))
+        start = np.zeros_like(owner) if of.shared else _find_starts(of, owner)
+        return dataclasses.replace(of, rows=_distribute(local, lambda part: part, mesh), start=on_host(start))
 
     new = dataclasses.replace(
         federation.with_splits({name: split(each, rows_of[name]) for name, each in federation.splits.items()}),
-        pool=federation.pool._replace(x=_dealt(pools, lambda rows: x[rows], mesh), y=_dealt(pools, lambda rows: y[rows], mesh)),
+        pool=federation.pool._replace(
+            x=_distribute(pools, lambda rows: x[rows], mesh), y=_distribute(pools, lambda rows: y[rows], mesh)
+        ),
         owner=on_host(owner),
     )
-    return jax.tree.map(lambda a: a if isinstance(a, jax.Array) and not a.is_fully_replicated else placed(a, mesh), new)
+    return jax.tree.map(lambda a: a if isinstance(a, jax.Array) and not a.is_fully_replicated else put_on_mesh(a, mesh), new)
 
 
-def _rows_of(split: Split, owner: np.ndarray, devices: int) -> list[np.ndarray]:
-    """For each device the rows of its clients, one client after the other; all rows where everybody has them."""
+def _split_rows(split: Split, owner: np.ndarray, devices: int) -> list[np.ndarray]:
+    """Return for each device the rows of its clients, one client after the other; all rows if every client has them."""
     rows, start, count = (np.asarray(a) for a in (split.rows, split.start, split.count))
     if split.shared:
         return [rows] * devices
@@ -82,8 +84,8 @@ def _rows_of(split: Split, owner: np.ndarray, devices: int) -> list[np.ndarray]:
     return [line[owner[client] == device] for device in range(devices)]
 
 
-def _starts(split: Split, owner: np.ndarray) -> np.ndarray:
-    """i32[C]: where each client's rows begin among those of its device."""
+def _find_starts(split: Split, owner: np.ndarray) -> np.ndarray:
+    """Return where each client's rows begin among those of its device, i32[C]."""
     count = np.asarray(split.count, np.int64)
     start = np.zeros(len(count), np.int64)
     for device in np.unique(owner):
@@ -92,8 +94,8 @@ def _starts(split: Split, owner: np.ndarray) -> np.ndarray:
     return start.astype(np.int32)
 
 
-def _dealt(parts: list[np.ndarray], content: Callable[[np.ndarray], np.ndarray], mesh: jax.sharding.Mesh) -> jax.Array:
-    """`content(part)` of each device's part, filled up to one length: an array of which each device has its part."""
+def _distribute(parts: list[np.ndarray], content: Callable[[np.ndarray], np.ndarray], mesh: jax.sharding.Mesh) -> jax.Array:
+    """Distribute `content(part)` of each device's part, padded to one length: an array of which each device has its part."""
     length = max(1, *(len(part) for part in parts))
     form = content(parts[0][:0])
 
@@ -109,8 +111,8 @@ def _dealt(parts: list[np.ndarray], content: Callable[[np.ndarray], np.ndarray],
 
 
 @contextlib.contextmanager
-def lying(federation: Federation, mesh: jax.sharding.Mesh | None) -> Iterator[None]:
-    """In this context, functions made by `from_host` compute with the samples of this sharded federation."""
+def use_federation(federation: Federation, mesh: jax.sharding.Mesh | None) -> Iterator[None]:
+    """Let functions made by `from_host` compute with the samples of this sharded federation."""
     token = _place.set(None if mesh is None or federation.owner is None else (mesh, federation))
     try:
         yield
@@ -130,8 +132,8 @@ def from_host(f: Callable[..., Tree], plan: Plan) -> Callable[..., Tree]:
             return alone(key, federation, *rest)
         mesh, dealt = place
         if mesh not in of_mesh:
-            of_mesh[mesh] = jax.jit(everywhere(f, mesh))
+            of_mesh[mesh] = jax.jit(run_everywhere(f, mesh))
         seen = dataclasses.replace(federation.with_splits(dealt.splits), pool=dealt.pool, owner=dealt.owner)
-        return of_mesh[mesh](placed(key, mesh), placed(seen, mesh), *placed(rest, mesh))
+        return of_mesh[mesh](put_on_mesh(key, mesh), put_on_mesh(seen, mesh), *put_on_mesh(rest, mesh))
 
     return call

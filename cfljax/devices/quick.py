@@ -19,15 +19,15 @@ two. Measured: half of the time; small programs then run up to half as long agai
 
 @functools.cache
 def quick_options() -> dict[str, str | bool] | None:
-    """Those of QUICK that the XLA of this process has; None where the device is no CPU."""
+    """Return the options of QUICK that this process's XLA has; None if the device is not a CPU."""
     if jax.default_backend() != "cpu":
         return None
-    if _known(QUICK):
+    if _is_known(QUICK):
         return QUICK
-    return {name: value for name, value in QUICK.items() if _known({name: value})}
+    return {name: value for name, value in QUICK.items() if _is_known({name: value})}
 
 
-def _known(options: dict[str, str | bool]) -> bool:
+def _is_known(options: dict[str, str | bool]) -> bool:
     try:
         jax.jit(lambda: 0).lower().compile(options)
     except jax.errors.JaxRuntimeError:
@@ -37,7 +37,7 @@ def _known(options: dict[str, str | bool]) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def quick_jit(f: Callable[..., Tree], static: tuple[int, ...] = ()) -> Callable[..., Tree]:
-    """f as a program for the host's part of a method, which computes little. It cannot be called inside of another program."""
+    """Compile f for the host's part of a method, which computes little. It cannot be called inside of another program."""
 
     @functools.cache
     def program() -> Callable[..., Tree]:  # not before the first call, since it asks for the devices

@@ -1,5 +1,5 @@
 """HOST. Split a function at its calls of shared functions (`devices.compiled`), which are compiled once for all functions that call
-them. What lies between two calls is a segment of the function, and a program of its own."""
+them. The code between two calls is a segment of the function, and a separate program."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from cfljax.devices.compiled import SHARED, compile_later, shapes
+from cfljax.devices.compiled import SHARED_PREFIX, compile_later, shape_key
 from cfljax.lazy import core, jax, jnp
 from cfljax.types import Tree
 
-LARGE = 1 << 18
+MIN_DONATED = 1 << 18
 """A lost argument of at least this many numbers gives its memory to a result of its shape."""
 Atoms = Iterable["core.Var | core.Literal"]
 
@@ -26,7 +26,7 @@ class Segment(NamedTuple):
     reads: list[core.Var | core.Literal]
     writes: list[core.Var]
     shared: str = ""
-    """The name of the shared function that this is a call of; empty: it lies between calls."""
+    """The name of the shared function that this calls; "": it is between calls."""
 
 
 class SplitFunction:
@@ -42,13 +42,13 @@ class SplitFunction:
         """
         self.jaxpr, self.form, self._lost, self._own = traced.jaxpr, traced.out_info, lost, own
         self.name = traced.fun_name
-        self.segments = _segments(self.jaxpr)
+        self.segments = _split_jaxpr(self.jaxpr)
         self.programs: list[Future[jax.stages.Compiled]] = []
         last_read = {v: at for at, segment in enumerate(self.segments) for v in _variables(segment.reads)}
         last_read |= dict.fromkeys(_variables(self.jaxpr.jaxpr.outvars), len(self.segments))
         for at, segment in enumerate(self.segments):
             free = [v for v in self.jaxpr.jaxpr.invars[:lost] if last_read.get(v) == at and not segment.shared]
-            f = jax.jit(_named(segment.f, segment.shared or f"{self.name}_{at}"), donate_argnums=_donated(segment, free))
+            f = jax.jit(_rename(segment.f, segment.shared or f"{self.name}_{at}"), donate_argnums=_choose_donated(segment, free))
             forms = tuple(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in segment.jaxpr.in_avals)
             self.programs.append(compile_later(f, forms, segment.jaxpr if segment.shared else None, quick))
 
@@ -57,16 +57,16 @@ class SplitFunction:
         whole, structure, lost, own = self.jaxpr.jaxpr, jax.tree.structure(self.form), self._lost, self._own
         constants = dict(zip(whole.constvars, self.jaxpr.consts, strict=True))
         steps = [(program.result(), segment.writes) for program, segment in zip(self.programs, self.segments, strict=True)]
-        reads = [_with_arrays(segment.reads) for segment in self.segments]
-        invars, outvars = whole.invars, _with_arrays(whole.outvars)
+        reads = [_to_arrays(segment.reads) for segment in self.segments]
+        invars, outvars = whole.invars, _to_arrays(whole.outvars)
         of_all_calls = {id(each) for each in (*constants.values(), *outvars)}
 
         def run(*args: Tree) -> Tree:
             leaves = jax.tree.leaves(args)
             values = constants | dict(zip(invars, leaves, strict=True))
             for (program, writes), inputs in zip(steps, reads, strict=True):
-                values.update(zip(writes, program(*[_value(values, each) for each in inputs]), strict=True))
-            results = [_value(values, each) for each in outvars]
+                values.update(zip(writes, program(*[_look_up(values, each) for each in inputs]), strict=True))
+            results = [_look_up(values, each) for each in outvars]
             taken = of_all_calls | {id(each) for each in leaves[lost:]}
             for at, each in enumerate(results if own else ()):
                 results[at] = jnp.array(each, copy=True) if id(each) in taken else each
@@ -82,7 +82,7 @@ def split_jit(f: Callable[..., Tree]) -> Callable[..., Tree]:
 
     def call(*given: Tree) -> Tree:
         args = jax.tree.map(lambda each: each if hasattr(each, "shape") else jnp.asarray(each), given)
-        key = (shapes(args), jax.config.values["jax_default_matmul_precision"])
+        key = (shape_key(args), jax.config.values["jax_default_matmul_precision"])
         if key not in made:
             made[key] = SplitFunction(jax.jit(f).trace(*args), quick=True).result()
         return made[key](*args)
@@ -90,13 +90,13 @@ def split_jit(f: Callable[..., Tree]) -> Callable[..., Tree]:
     return call
 
 
-def _segments(closed: core.ClosedJaxpr) -> list[Segment]:
+def _split_jaxpr(closed: core.ClosedJaxpr) -> list[Segment]:
     """Split a jaxpr. What no result depends on is left out. An equation is computed as late as possible, so that few arrays are
     passed on; one of constants alone, as `jnp.zeros`, in each segment that reads it."""
     whole, constants = closed.jaxpr, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     wanted = {*_variables(whole.outvars)}
     if whole.effects:  # what prints or calls the host stays in its order
-        return [_segment(whole, list(whole.eqns), constants, wanted)]
+        return [_make_segment(whole, list(whole.eqns), constants, wanted)]
     needed = {v: {0} for v in wanted}  # the segments that need a variable, counted from the end
     between: dict[int, list[core.JaxprEqn]] = collections.defaultdict(list)
     calls: dict[int, list[core.JaxprEqn]] = collections.defaultdict(list)  # those that are called before a segment
@@ -110,7 +110,7 @@ def _segments(closed: core.ClosedJaxpr) -> list[Segment]:
     found = []
     for at in range(1 + max([*between, *calls], default=0)):
         if between[at]:
-            found.append(_segment(whole, between[at], constants, wanted))
+            found.append(_make_segment(whole, between[at], constants, wanted))
             wanted = wanted - {*found[-1].writes} | {*_variables(found[-1].reads)}
         for eqn in calls[at]:
             call = functools.partial(eqn.primitive.bind, **eqn.params)
@@ -119,7 +119,7 @@ def _segments(closed: core.ClosedJaxpr) -> list[Segment]:
     return found[::-1]
 
 
-def _segment(whole: core.Jaxpr, eqns: list[core.JaxprEqn], constants: dict[core.Var, Tree], wanted: set[core.Var]) -> Segment:
+def _make_segment(whole: core.Jaxpr, eqns: list[core.JaxprEqn], constants: dict[core.Var, Tree], wanted: set[core.Var]) -> Segment:
     """Make a segment of these equations. `wanted`: the variables that are read after it."""
     made = [v for eqn in eqns for v in eqn.outvars]
     read = [v for v in _variables(v for eqn in eqns for v in eqn.invars) if v not in {*made}]
@@ -135,14 +135,14 @@ def _segment(whole: core.Jaxpr, eqns: list[core.JaxprEqn], constants: dict[core.
 
 
 def _is_shared(eqn: core.JaxprEqn) -> bool:
-    return "jaxpr" in eqn.params and str(eqn.params.get("name", "")).startswith(SHARED)
+    return "jaxpr" in eqn.params and str(eqn.params.get("name", "")).startswith(SHARED_PREFIX)
 
 
-def _donated(segment: Segment, free: list[core.Var]) -> tuple[int, ...]:
+def _choose_donated(segment: Segment, free: list[core.Var]) -> tuple[int, ...]:
     """Return the positions of those of the `free` arguments whose memory is worth taking and fits a result."""
     room, found = collections.Counter(v.aval.str_short() for v in segment.writes), []
     for v in free:
-        if v.aval.size >= LARGE and room[v.aval.str_short()]:  # type: ignore[attr-defined]
+        if v.aval.size >= MIN_DONATED and room[v.aval.str_short()]:  # type: ignore[attr-defined]
             room[v.aval.str_short()] -= 1
             found.append(segment.reads.index(v))
     return tuple(found)
@@ -153,16 +153,16 @@ def _variables(atoms: Atoms) -> list[core.Var]:
     return list(dict.fromkeys(atom for atom in atoms if isinstance(atom, core.Var)))
 
 
-def _with_arrays(atoms: Atoms) -> list[Tree]:
-    """Return these with arrays in place of literals."""
+def _to_arrays(atoms: Atoms) -> list[Tree]:
+    """Convert literals to arrays."""
     return [jnp.asarray(atom.val, atom.aval.dtype) if isinstance(atom, core.Literal) else atom for atom in atoms]  # type: ignore[attr-defined]
 
 
-def _value(values: dict[core.Var, Tree], each: Tree) -> Tree:
+def _look_up(values: dict[core.Var, Tree], each: Tree) -> Tree:
     return values[each] if isinstance(each, core.Var) else each
 
 
-def _named(function: Callable[..., list[Tree]], name: str) -> Callable[..., list[Tree]]:
+def _rename(function: Callable[..., list[Tree]], name: str) -> Callable[..., list[Tree]]:
     def f(*arrays: jax.Array) -> list[Tree]:
         return function(*arrays)
 

@@ -1,9 +1,8 @@
 """Runs the jobs of a round: on one device, one after another or side by side, or dealt to several devices so that each has about
 the same work.
 
-A program for several devices (`everywhere`) runs on each of them with the same arrays, and all compute the same. The exceptions are
-`spread` and `share`: there each device does its part, and the devices exchange results.
-"""
+A program for several devices (`run_everywhere`) runs on each of them with the same arrays, and all compute the same. The exceptions
+are `spread` and `sum_devices`: there each device does its part, and the devices exchange results."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from cfljax.devices.mesh import RUNS
 from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Federation, Plan, Tree
 
-RESERVE = 16
-"""Places that a device has in reserve beyond its even share of the jobs (at most half of that share), so that one device may take
+RESERVE_SLOTS = 16
+"""Slots that a device has in reserve beyond its even share of the jobs (at most half of that share), so that one device may take
 many small jobs and another few large ones. Measured: the work is then mostly within 2 % of even, whatever the spread of sizes.
 More places only cost time, since what is done with all updates is done with empty places, too. Where all jobs are alike
 (`Plan.alike`) there are none."""
@@ -29,13 +28,13 @@ Sums = TypeVar("Sums")
 _devices: contextvars.ContextVar[int] = contextvars.ContextVar("devices", default=1)
 
 
-def everywhere(f: Callable[..., Out], mesh: jax.sharding.Mesh | None, mapped: int = 0) -> Callable[..., Out]:
-    """The function f as a program that runs on every device of the mesh, for arguments that lie on all of them; f itself if the
-    mesh is None. If the mesh has groups of devices (an axis "runs"), the first axis of the first `mapped` arguments, and of the
+def run_everywhere(f: Callable[..., Out], mesh: jax.sharding.Mesh | None, mapped: int = 0) -> Callable[..., Out]:
+    """Return the function f as a program that runs on every device of the mesh, for arguments that are on all of them; f itself if
+    the mesh is None. If the mesh has groups of devices (an axis "runs"), the first axis of the first `mapped` arguments, and of the
     results, is dealt to the groups."""
     if mesh is None:
         return f
-    grouped = by_runs(mesh)
+    grouped = runs_spec(mesh)
 
     def traced(*args: Tree) -> Out:
         token = _devices.set(int(mesh.shape[AXIS]))
@@ -55,7 +54,7 @@ def everywhere(f: Callable[..., Out], mesh: jax.sharding.Mesh | None, mapped: in
 
 
 def _specs(arg: Tree) -> Tree:
-    """Partition specs of an argument: it lies on every device, but of a sharded federation each device has its own samples."""
+    """Return partition specs of an argument: it is on every device, but of a sharded federation each device has its own samples."""
     if not isinstance(arg, Federation) or arg.owner is None:
         return jax.P()
     everywhere, dealt = jax.tree.map(lambda _: jax.P(), arg), jax.P(AXIS)
@@ -66,13 +65,13 @@ def _specs(arg: Tree) -> Tree:
     )
 
 
-def by_runs(mesh: jax.sharding.Mesh) -> jax.P:
-    """The partition spec of arrays with a leading axis of runs."""
+def runs_spec(mesh: jax.sharding.Mesh) -> jax.P:
+    """Return the partition spec of arrays with a leading axis of runs."""
     return jax.P(RUNS) if RUNS in mesh.axis_names else jax.P()
 
 
 def devices() -> int:
-    """How many devices a round's participants are spread over."""
+    """Return the number of devices that a round's participants are spread over."""
     return _devices.get()
 
 
@@ -80,7 +79,7 @@ class Dealt(NamedTuple):
     """The result of dealing jobs to devices, as one device sees it."""
 
     jobs: Array
-    """i32[R]: the jobs of this device; −1: a free place."""
+    """i32[R]: the jobs of this device; −1: a free slot."""
     place: Array | None
     """i32[S]: the index of each job's result in the gathered results of all devices; None: results stay on the device that did the
     job."""
@@ -92,7 +91,7 @@ class Dealt(NamedTuple):
     would take as long as the first."""
 
     def collect(self, results: Out) -> Out:
-        """The results of all jobs in their order, from this device's results, which have one for each place."""
+        """Return the results of all jobs in order, from this device's results, one per slot."""
         if self.place is not None:
             return jax.tree.map(lambda each: jax.lax.all_gather(each, AXIS, tiled=True)[self.place], results)
         return jax.tree.map(self._add_up, results)
@@ -104,7 +103,7 @@ class Dealt(NamedTuple):
 
 
 def deal_out(costs: Array, plan: Plan, owner: Array | None = None) -> Dealt | None:
-    """The jobs dealt to the devices; None where one device does them all. `costs` f32[S]: the work of each job, in any unit. owner
+    """Deal the jobs to the devices; None if one device does them all. `costs` f32[S]: the work of each job, in any unit. owner
     i32[S]: the device that must do each job; None: any device may."""
     number, width = costs.shape[0], devices()
     if width == 1 or (number == 1 and owner is None):
@@ -114,18 +113,18 @@ def deal_out(costs: Array, plan: Plan, owner: Array | None = None) -> Dealt | No
         here = owner == jax.lax.axis_index(AXIS)
         first = (jnp.argsort(~here, stable=True) if plan.sequential else jnp.lexsort((-costs, ~here))).astype(jnp.int32)
         return Dealt(jnp.where(here[first], first, -1), None, jnp.sum(here, dtype=jnp.int32), min(number, even + even // 2))
-    lists, place = deal(costs, width, even if plan.alike else _places(number, even))
+    lists, place = deal(costs, width, even if plan.alike else _count_slots(number, even))
     return Dealt(lists[jax.lax.axis_index(AXIS)], place)
 
 
-def _places(number: int, even: int) -> int:
-    """How many jobs of unequal size a device has places for; `even`: its even share of all jobs."""
-    return min(number, even + min(RESERVE, even // 2))
+def _count_slots(number: int, even: int) -> int:
+    """Return the slots of a device for jobs of unequal size; `even`: its even share of all jobs."""
+    return min(number, even + min(RESERVE_SLOTS, even // 2))
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """A context in which `devices()` is 1: code traced in it is not shared between devices, since each device does other work."""
+def on_one_device() -> Iterator[None]:
+    """Trace code as for one device: it is not shared between devices, because each device does other work."""
     token = _devices.set(1)
     try:
         yield
@@ -134,19 +133,19 @@ def alone() -> Iterator[None]:
 
 
 def spread(job: Callable[[Array], Out], costs: Array, plan: Plan, owner: Array | None = None) -> Out:
-    """The results of `job(s)` for s = 0 … S − 1, stacked. For a free place a device calls `job(-1)`, which must take almost no time
-    if jobs run one after another. `costs` and `owner`: as in `deal_out`."""
+    """Return the results of `job(s)` for s = 0 … S − 1, stacked. For a free slot a device calls `job(-1)`, which must take almost
+    no time if jobs run one after another. `costs` and `owner`: as in `deal_out`."""
     dealt = deal_out(costs, plan, owner)
     if dealt is None:
-        return _on_one(job, jnp.arange(costs.shape[0]), costs, plan)
+        return _run_jobs(job, jnp.arange(costs.shape[0]), costs, plan)
     if dealt.number is None:
-        return dealt.collect(_on_one(job, dealt.jobs, costs, plan))
+        return dealt.collect(_run_jobs(job, dealt.jobs, costs, plan))
     some = dealt._replace(block=1) if plan.sequential else dealt
-    return dealt.collect(in_own_blocks(lambda jobs: ((), _on_one(job, jobs, costs, plan)), some)[1])
+    return dealt.collect(map_own_blocks(lambda jobs: ((), _run_jobs(job, jobs, costs, plan)), some)[1])
 
 
-def in_own_blocks(part: Callable[[Array], tuple[Sums, Out]], dealt: Dealt) -> tuple[Sums, Out]:
-    """Calls `part(jobs i32[block]) -> (sums, results [block, …])` for one block of this device's jobs after another. Returns the
+def map_own_blocks(part: Callable[[Array], tuple[Sums, Out]], dealt: Dealt) -> tuple[Sums, Out]:
+    """Call `part(jobs i32[block]) -> (sums, results [block, …])` for one block of this device's jobs after another. Returns the
     sums added up, and the results [S, …] in the order of `dealt.jobs`, with zeros after the last one."""
     number, block = dealt.jobs.shape[0], dealt.block
     jobs = jnp.pad(dealt.jobs, (0, -number % block), constant_values=-1)
@@ -163,8 +162,8 @@ def in_own_blocks(part: Callable[[Array], tuple[Sums, Out]], dealt: Dealt) -> tu
     return sums, jax.tree.map(lambda a: a[:number], each)
 
 
-def share(part: Callable[[Array, int], Out]) -> Out:
-    """The sum over the devices of `part(number of the device, number of devices)`."""
+def sum_devices(part: Callable[[Array, int], Out]) -> Out:
+    """Sum `part(index of the device, number of devices)` over the devices."""
     width = devices()
     if width == 1:
         return part(jnp.int32(0), 1)
@@ -172,15 +171,15 @@ def share(part: Callable[[Array, int], Out]) -> Out:
     return total
 
 
-def of_this_device(owner: Array | None, mask: Array) -> Array:
-    """bool[C]: the mask, without clients whose samples lie on another device (owner i32[C]; None: all lie here)."""
+def mask_own(owner: Array | None, mask: Array) -> Array:
+    """Mask clients whose samples are on another device, bool[C] (owner i32[C]; None: all are here)."""
     return mask if owner is None or devices() == 1 else mask & (owner == jax.lax.axis_index(AXIS))
 
 
 def deal(costs: Array, devices: int, room: int) -> tuple[Array, Array]:
-    """Deals jobs to devices, the most costly first, each to the device with the least work so far that has a free place. Returns
-    (i32[devices, room] the jobs of each device, −1 for a free place; i32[S] the index of each job in this array, flattened).
-    `room`: places per device."""
+    """Deal jobs to devices, the most costly first, each to the device with the least work so far that has a free slot. Returns
+    (i32[devices, room] the jobs of each device, −1 for a free slot; i32[S] the index of each job in this array, flattened). `room`:
+    slots per device."""
     order = jnp.argsort(-costs).astype(jnp.int32)
 
     def give(at: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
@@ -195,9 +194,9 @@ def deal(costs: Array, devices: int, room: int) -> tuple[Array, Array]:
     return jax.lax.fori_loop(0, costs.shape[0], give, begin)[2:]
 
 
-def _on_one(job: Callable[[Array], Out], numbers: Array, costs: Array, plan: Plan) -> Out:
-    """The results of `job` for each of the numbers, stacked. Jobs of about equal cost are done side by side, as all wait for the
-    longest."""
+def _run_jobs(job: Callable[[Array], Out], numbers: Array, costs: Array, plan: Plan) -> Out:
+    """Return the results of `job` for each of the numbers, stacked. Jobs of about equal cost are done side by side, because all
+    wait for the longest."""
     if plan.sequential:
         return jax.lax.map(job, numbers)
     number, lanes = numbers.shape[0], plan.lanes

@@ -12,8 +12,8 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.devices.compiled import compile_later
-from cfljax.devices.placement import placed
-from cfljax.devices.spread import everywhere
+from cfljax.devices.placement import put_on_mesh
+from cfljax.devices.spread import run_everywhere
 from cfljax.engine import groups
 from cfljax.engine.compiling import chooses
 from cfljax.engine.groups import Group
@@ -114,12 +114,12 @@ def score_at_end(
     forms = (*groups.shapes_of(groups.set_runs(arguments, size), mesh, True), groups.shapes_of(federation, mesh, False))
     of_batch = (parts.program_key, parts.plan, settings.of_programs, chooses(parts))
     key = None if parts.program_key is None else (*of_batch, name, *tuned[:2], mesh)
-    f = jax.jit(everywhere(map_over_runs(make_end(parts, tuned, name, place), settings, 4), mesh, 4))
+    f = jax.jit(run_everywhere(map_over_runs(make_end(parts, tuned, name, place), settings, 4), mesh, 4))
     begin = time.perf_counter()
     program = compile_later(f, forms, key).result()
     seconds = time.perf_counter() - begin
     found: list[Found] = []
     for at in range(0, runs, size):
-        scored = fetch(program(*placed(groups.slice_runs(arguments, at, size), mesh, True), federation))
+        scored = fetch(program(*put_on_mesh(groups.slice_runs(arguments, at, size), mesh, True), federation))
         found += [{key: each[r] for key, each in scored.items()} for r in range(size)]
     return found, seconds

@@ -85,7 +85,7 @@ def step(
     hyper: Hyper,
     t: Array,
 ) -> Outcome:
-    """Step t of the server. The arguments are those of `wall.timed`."""
+    """Step t of the server. The arguments are those of `wall.run_timed`."""
     assert wall is not None and flight is not None and federation.devices is not None
     before: Flight = flight
     devices = devices_in_round(federation.devices, hyper, wall.elapsed.high, t)

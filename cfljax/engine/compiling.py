@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cfljax.devices.compiled import compile_later, remembered, shapes
+from cfljax.devices.compiled import compile_later, remember, shape_key
 from cfljax.devices.split import SplitFunction
-from cfljax.devices.spread import everywhere
+from cfljax.devices.spread import run_everywhere
 from cfljax.engine.evaluation import Scored, make_evaluation, some_never_train, strip_settings, strip_training
 from cfljax.engine.groups import Group, add_runs, drop_runs, shapes_of
 from cfljax.engine.program import Program, Report, make_program, map_over_runs
@@ -63,9 +63,9 @@ def compile_programs(parts: Assembled, group: Group, federation: Federation) -> 
     begin, key = time.perf_counter(), None
     if parts.program_key is not None:
         static = (parts.program_key, parts.model_key, parts.plan, parts.settings.of_programs, chooses(parts), parts.mesh)
-        key = ("programs", static, shapes((tuple(group), federation)))
+        key = ("programs", static, shape_key((tuple(group), federation)))
     with _no_collection():
-        programs = remembered(key, lambda: _compile(parts, group, federation))
+        programs = remember(key, lambda: _compile(parts, group, federation))
     return programs, time.perf_counter() - begin
 
 
@@ -102,7 +102,7 @@ def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs
     of_runs = lambda form: shapes_of(add_runs(form, keys.shape[0]), mesh, True)  # noqa: E731
 
     def over_all(f: Callable[..., Tree], mapped: int, donate: tuple[int, ...] = ()) -> jax.stages.Wrapped:
-        of_all = everywhere(map_over_runs(f, settings, mapped), mesh, mapped)
+        of_all = run_everywhere(map_over_runs(f, settings, mapped), mesh, mapped)
         of_all.__name__ = f.__name__  # in profiles
         return jax.jit(of_all, donate_argnums=donate)
 
@@ -127,7 +127,7 @@ def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs
     viewing = over_all(view, 2)
     seen: View = drop_runs(viewing.trace(carry.state, hyper, data, at).out_info)
     name = None if parts.model_key is None else ("evaluate", parts.model_key, strip_settings(settings), picks, mesh)
-    evaluate = jax.jit(everywhere(make_evaluation(parts.model, settings, picks), mesh, 2))
+    evaluate = jax.jit(run_everywhere(make_evaluation(parts.model, settings, picks), mesh, 2))
     evaluation = compile_later(evaluate, (of_runs(seen._replace(shares=None)), numbers, scored_on, at), name, quick)
     started = compile_form(start, (keys, hyper, setup, data), parts.plan.on_cpu)
     kept = seen.mixture is not None or seen.shares is not None  # fetched when later rounds have overwritten the state

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.devices.mesh import RUNS
-from cfljax.devices.placement import placed
-from cfljax.devices.spread import by_runs
+from cfljax.devices.placement import put_on_mesh
+from cfljax.devices.spread import runs_spec
 from cfljax.engine.evaluation import SCORED_NUMBERS
 from cfljax.engine.settings import Assembled
 from cfljax.lazy import jax
@@ -45,7 +45,7 @@ def split_into_groups(parts: Assembled, group: Group) -> list[Group]:
 
 def place_group(parts: Assembled, arrays: Tree) -> Group:
     """Put a group of these arrays (keys, numbers, set-ups) on its devices."""
-    return Group(*(jax.device_put(arrays) if parts.mesh is None else placed(arrays, parts.mesh, True)))
+    return Group(*(jax.device_put(arrays) if parts.mesh is None else put_on_mesh(arrays, parts.mesh, True)))
 
 
 def slice_runs(arrays: Tree, first: int, number: int) -> Tree:
@@ -92,14 +92,15 @@ def set_runs(form: Tree, runs: int) -> Tree:
 
 
 def shapes_of(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree:
-    """Return the shapes and types of arrays placed as `placed` does, or, with a federation on a mesh, as they are placed now."""
+    """Return the shapes and types of arrays placed as `put_on_mesh` does, or, with a federation on a mesh, as they are placed
+    now."""
 
     def form(array: Tree) -> jax.ShapeDtypeStruct:
         where = getattr(array, "sharding", None)
         if mesh is None:
             where = None
         elif not isinstance(where, jax.sharding.NamedSharding):
-            where = jax.sharding.NamedSharding(mesh, by_runs(mesh) if grouped and array.size else jax.P())
+            where = jax.sharding.NamedSharding(mesh, runs_spec(mesh) if grouped and array.size else jax.P())
         return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=where)
 
     return jax.tree.map(form, tree)

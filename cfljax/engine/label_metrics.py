@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cfljax.devices.spread import of_this_device, share
+from cfljax.devices.spread import mask_own, sum_devices
 from cfljax.engine.metrics import Seen
 from cfljax.engine.scoring import TILE
 from cfljax.errors import SpecError
@@ -100,11 +100,11 @@ def _sum_over_clients(seen: Seen, tally: Callable[[Array, Array], Array], zero: 
 
     def part(device: Array, width: int) -> Array:
         owner = None if split.shared else seen.federation.owner
-        here = clients % width == device if owner is None else of_this_device(owner, seen.who)
+        here = clients % width == device if owner is None else mask_own(owner, seen.who)
         count = jnp.where(here & seen.who, split.count, 0)
         return jax.lax.fori_loop(0, clients.shape[0], lambda c, total: of_client(c, total, count[c]), zero)
 
-    return share(part)
+    return sum_devices(part)
 
 
 def _score(seen: Seen, params: object, client: Array, at: Array, valid: Array) -> tuple[jax.Array, jax.Array]:

@@ -13,7 +13,7 @@ from cfljax.engine.groups import Group
 from cfljax.engine.scoring import least_loss_among
 from cfljax.engine.settings import Assembled
 from cfljax.lazy import jnp
-from cfljax.local.optimiser import decayed
+from cfljax.local.optimiser import decay_rate
 from cfljax.types import Array, Federation, Hyper, Method, Tree
 from cfljax.types.federation import NEVER
 
@@ -21,7 +21,7 @@ from cfljax.types.federation import NEVER
 def place(parts: Assembled, state: Tree, hyper: Hyper, rounds: Array, federation: Federation) -> Stage:
     """Return all clients after the rounds, on the axis of all clients, with newcomers where the method places them."""
     there = dataclasses.replace(federation, arrive=jnp.where(federation.arrive == NEVER, 0, federation.arrive))
-    return Stage(there, there.test, there.real, _place_clients(parts, state, decayed(hyper, rounds), there))
+    return Stage(there, there.test, there.real, _place_clients(parts, state, decay_rate(hyper, rounds), there))
 
 
 def _place_clients(parts: Assembled, state: Tree, hyper: Hyper, federation: Federation) -> Placed:

@@ -15,8 +15,8 @@ from cfljax.engine.settings import MAX_SHARES, WORD, WORD_BITS, Carry, Settings,
 from cfljax.engine.wall import format_clock, run_timed, start_clock
 from cfljax.federation import cohort
 from cfljax.lazy import jax, jnp
-from cfljax.local.optimiser import decayed
-from cfljax.local.send import as_trained_on
+from cfljax.local.optimiser import decay_rate
+from cfljax.local.send import flip_labels
 from cfljax.types import Array, Federation, Hyper, Info, Method, Tree
 
 Report = dict[str, Array]
@@ -59,7 +59,7 @@ def make_program(method: Method, settings: Settings) -> Program:
         return carry, _make_report(settings, carry, info)
 
     def start(key: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation) -> Carry:
-        state = method.init(key, as_trained_on(settings.sending, hyper, federation), hyper, setup)
+        state = method.init(key, flip_labels(settings.sending, hyper, federation), hyper, setup)
         models = method.models(state)[0]
         wall = None if settings.clock is None else start_clock(models.shape[0], hyper)
         flight = None
@@ -82,7 +82,7 @@ def make_program(method: Method, settings: Settings) -> Program:
         state, federation = enter_round(method, state, federation, t)
 
         def of_data(f: Callable[[Tree, Federation, Hyper], Array] | None) -> Array | None:
-            return None if f is None else f(state, as_trained_on(settings.sending, hyper, federation), decayed(hyper, t))
+            return None if f is None else f(state, flip_labels(settings.sending, hyper, federation), decay_rate(hyper, t))
 
         models, labels = method.models(state)
         adapted = of_data(method.adapt)
@@ -137,13 +137,13 @@ def _round(
 ) -> tuple[Tree, Info]:
     """One round: draw the participants, decay the learning rate, let the method do its work."""
     state, federation = enter_round(method, state, federation, t)
-    federation = as_trained_on(settings.sending, hyper, federation)
+    federation = flip_labels(settings.sending, hyper, federation)
     key = keys.fold(key, "round", t)
     participants = cohort.draw(key, federation, settings.participants, t, hyper)
     if federation.flight is None:
-        return method.round(key, state, federation, participants, decayed(hyper, t))
+        return method.round(key, state, federation, participants, decay_rate(hyper, t))
     flight = asynchronous.board(federation.flight, participants)
-    state, info = method.round(key, state, dataclasses.replace(federation, flight=flight), participants, decayed(hyper, t))
+    state, info = method.round(key, state, dataclasses.replace(federation, flight=flight), participants, decay_rate(hyper, t))
     return state, asynchronous.add_flight(info, flight)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cfljax.devices.spread import devices, of_this_device, share
+from cfljax.devices.spread import devices, mask_own, sum_devices
 from cfljax.kernels.choose import least_loss
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import take
@@ -199,7 +199,7 @@ def _score_one_by_one(
         return jax.lax.fori_loop(0, -(-count // tile), visit, (jnp.float32(0), jnp.float32(0)))
 
     def part(device: Array, width: int) -> tuple[Array, Array]:
-        here = of_this_device(federation.owner, who) if federation.owner is not None else who & (clients % width == device)
+        here = mask_own(federation.owner, who) if federation.owner is not None else who & (clients % width == device)
         count = jnp.where(here, split.count, 0)
         nothing = lambda *_: (jnp.float32(0), jnp.float32(0))  # noqa: E731 (does not even copy the model)
         one = lambda client: jax.lax.cond(count[client] > 0, scored, nothing, client, count[client])  # noqa: E731
@@ -208,4 +208,4 @@ def _score_one_by_one(
         # side by side, both branches would be computed, and each client get a copy of all samples as an argument of them
         return jax.lax.map(lambda client: scored(client, count[client]), clients, batch_size=64)
 
-    return share(part)
+    return sum_devices(part)

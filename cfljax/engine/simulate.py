@@ -11,7 +11,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.devices import distributed
 from cfljax.devices.mesh import RUNS
-from cfljax.devices.placement import lying, placed, sharded
+from cfljax.devices.placement import put_on_mesh, shard_federation, use_federation
 from cfljax.engine.clock import Clock
 from cfljax.engine.finetune import score_finetuned
 from cfljax.engine.groups import Group
@@ -21,7 +21,7 @@ from cfljax.engine.resume import Checkpoint, Rows, Spent, check_rows, name_array
 from cfljax.engine.settings import Assembled, Carry, Settings
 from cfljax.engine.simulation import Simulation
 from cfljax.lazy import jax, jnp
-from cfljax.local.send import as_trained_on, exact_share
+from cfljax.local.send import exact_share, flip_labels
 from cfljax.types import Federation, Method, Tree
 
 AfterChunk = Callable[[int, np.ndarray], None]
@@ -122,10 +122,10 @@ def make_inputs(
     """Return the starting point of all runs, and the federation on its devices. `alike`: as for `make_group`, and in this process
     alone."""
     mesh, federation = parts.mesh, parts.federation
-    on_devices = sharded(federation, mesh) if parts.sharded and mesh is not None else placed(federation, mesh)
-    with lying(on_devices, mesh):
+    on_devices = shard_federation(federation, mesh) if parts.sharded and mesh is not None else put_on_mesh(federation, mesh)
+    with use_federation(on_devices, mesh):
         group = make_group(parts, seeds, hypers, alike)
-    return (group if alike else group._replace(setup=distributed.same(group.setup))), on_devices
+    return (group if alike else group._replace(setup=distributed.broadcast(group.setup))), on_devices
 
 
 def make_group(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False) -> Group:
@@ -150,7 +150,7 @@ def _set_up(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]
     each = []
     for r, hyper in enumerate(hypers):
         numbers = {name: jnp.float32(value) for name, value in (hyper | {"participants": parts.settings.participants}).items()}
-        each.append(parts.method.setup(run_keys[r], as_trained_on(parts.settings.sending, numbers, parts.federation), numbers))
+        each.append(parts.method.setup(run_keys[r], flip_labels(parts.settings.sending, numbers, parts.federation), numbers))
     return jax.tree.map(_stack, *each)
 
 

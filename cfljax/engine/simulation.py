@@ -7,7 +7,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.devices import distributed
 from cfljax.devices.mesh import RUNS
-from cfljax.devices.placement import lying, placed
+from cfljax.devices.placement import put_on_mesh, use_federation
 from cfljax.engine import groups, history
 from cfljax.engine.clock import Clock
 from cfljax.engine.compiling import compile_programs, start_form
@@ -18,7 +18,7 @@ from cfljax.engine.resume import Checkpoint, Rows, restore
 from cfljax.engine.settings import Assembled, Carry
 from cfljax.engine.stopping import Watch
 from cfljax.lazy import jax
-from cfljax.local.send import as_trained_on
+from cfljax.local.send import flip_labels
 from cfljax.types import Federation, Tree
 
 Evaluated = tuple[Tree, Tree]
@@ -69,7 +69,7 @@ class Simulation:
 
     def _deal(self, whole: Carry) -> list[Carry]:
         """Split the carry (on the host) among the groups."""
-        return [placed(groups.select_runs(whole, places), self.parts.mesh, True) for places in self.places]
+        return [put_on_mesh(groups.select_runs(whole, places), self.parts.mesh, True) for places in self.places]
 
     def _locate(self, run: int) -> tuple[int, int]:
         """Return the group of a run, and its index there."""
@@ -107,7 +107,7 @@ class Simulation:
         self.groups[at] = groups.place_group(self.parts, groups.select_runs(tuple(self.whole), self.places[at]))
         self.programs[at], seconds = compile_programs(self.parts, self.groups[at], self.federation)
         self.seconds_compile += seconds
-        self.carries[at] = placed(carry, self.parts.mesh, True)
+        self.carries[at] = put_on_mesh(carry, self.parts.mesh, True)
 
     def first_row(self, clock: Clock) -> list[Rows]:
         """Return the row of the history before the first round, from a timed evaluation."""
@@ -130,7 +130,7 @@ class Simulation:
         settings, group, found = self.parts.settings, self.groups[at], []
         while done < stop:
             end = min(stop, settings.rounds, (done // settings.eval_every + 1) * settings.eval_every)
-            bounds = placed(np.array([done, end], np.int32), self.parts.mesh)
+            bounds = put_on_mesh(np.array([done, end], np.int32), self.parts.mesh)
             program = self.programs[at].rounds
             self.carries[at], report = program(self.carries[at], group.keys, group.hyper, self.federation, bounds)
             done = end
@@ -141,7 +141,7 @@ class Simulation:
     def _evaluate(self, at: int, done: int) -> Evaluated:
         """Evaluate a group after this number of rounds: (a report of zeros, the scores)."""
         programs, group, state = self.programs[at], self.groups[at], self.carries[at].state
-        at_round = placed(np.int32(done), self.parts.mesh)
+        at_round = put_on_mesh(np.int32(done), self.parts.mesh)
         seen = programs.view(state, group.hyper, self.federation, at_round)
         nothing = {name: np.zeros(a.shape, a.dtype) for name, a in programs.report.items()}
         scored = programs.evaluate(seen._replace(shares=None), group.numbers, self.scored_on, at_round)
@@ -169,15 +169,15 @@ class Simulation:
         """Let the method's host step change the state of each live run, as process 0 computes it."""
         parts, carry, states = self.parts, self.carry(), []
         assert parts.method.regroup is not None
-        with lying(self.federation, parts.mesh):
+        with use_federation(self.federation, parts.mesh):
             for r in range(self.runs):
                 state, numbers = jax.tree.map(lambda a, r=r: a[r], (carry.state, self.whole.hyper))
                 if r not in self.frozen:
-                    seen = as_trained_on(parts.settings.sending, numbers, parts.federation.at(done))
+                    seen = flip_labels(parts.settings.sending, numbers, parts.federation.at(done))
                     state = parts.method.regroup(keys.fold(self.whole.keys[r], "regroup", done), state, seen, numbers, done)
                 states.append(state)
         state = jax.tree.map(lambda *each: np.stack([np.asarray(e) for e in each]), *states)
-        self.carries = self._deal(distributed.same(carry._replace(state=state)))
+        self.carries = self._deal(distributed.broadcast(carry._replace(state=state)))
 
 
 def _replace_run(all_runs: np.ndarray, run: int, own: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from cfljax.engine.settings import Sum, Wall
 from cfljax.errors import SpecError
 from cfljax.federation import cohort
 from cfljax.lazy import jax, jnp
-from cfljax.local.meter import Meter, metering
+from cfljax.local.meter import Meter, meter_steps
 from cfljax.types import Array, Devices, Federation, Hyper, Info, Traffic, Tree
 
 MAX_TIMED_CLUSTERS = 64
@@ -114,7 +114,7 @@ def client_seconds(steps: Array, speed: Array, sent: Traffic, number: Array, vec
 def run_metered(go: Go, vector: tuple[float, float], federation: Federation, hyper: Hyper) -> tuple[tuple[Tree, Info], Spent]:
     """Run a round and measure its time, if no client is late."""
     try:
-        with metering(federation.clients) as meter:
+        with meter_steps(federation.clients) as meter:
             state, info = go(federation)
         return (state, info), _sum_time(meter, info.traffic, vector, federation, hyper)
     except jax.errors.UnexpectedTracerError:

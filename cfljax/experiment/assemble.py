@@ -17,7 +17,7 @@ from cfljax.config.lora import read_lora
 from cfljax.config.parts import Pairs, list_pairs
 from cfljax.config.transit import keeps_dropped
 from cfljax.devices import compiled
-from cfljax.devices.machine import Machine, devices_for
+from cfljax.devices.machine import Machine, make_mesh
 from cfljax.engine.outputs import vector_bytes
 from cfljax.engine.settings import Assembled, Asynchronous, Settings, Stop, Tuned
 from cfljax.errors import SpecError, SpecWarning
@@ -38,8 +38,8 @@ from cfljax.experiment.several import check_labels, check_mixture
 from cfljax.federation.devices import make_devices
 from cfljax.federation.pack import count_bytes
 from cfljax.lazy import jax
-from cfljax.local.parts import parts_of
-from cfljax.local.products import grams_of
+from cfljax.local.parts import divide_model
+from cfljax.local.products import compute_grams
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.methods import METHODS
@@ -47,7 +47,7 @@ from cfljax.models.half import in_bfloat16
 from cfljax.models.options import common_options
 from cfljax.models.started import Adapters, apply_start, to_head_model
 from cfljax.registry import when_replaced
-from cfljax.registry.options import Value, static
+from cfljax.registry.options import Value, drop_traced
 from cfljax.round.feedback import with_memory
 from cfljax.round.parts import make_in_parts
 from cfljax.round.server import ServerOptimiser, with_server
@@ -76,17 +76,17 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
         train = dataclasses.replace(federation.train, grams=_grams(key_of(run), choice.gram_sizes, _frozen(run)))
         federation = dataclasses.replace(federation, train=train)
     parts = list_pairs(run.options, run.train)
-    d = len(parts_of(model, parts).away) if parts else model.size
+    d = len(divide_model(model, parts).away) if parts else model.size
     check_labels(run, federation)
     settings = _settings(run, federation.clients, d, choice.participants, machine.sequential)
-    mesh = devices_for(machine, shape)
+    mesh = make_mesh(machine, shape)
     optimizer, arguments = run.train.optimizer_pair
     turns = run.options.head_epochs  # which the method adds itself
     work = choice.work._replace(epochs=run.train.epochs, head=0) if turns else choice.work
     solver = Solver(
         model, work, optimizer, tuple(arguments.items()), choice.plan, settings.sending, keeps_state=run.train.keep_state
     )
-    options = static(run.options)
+    options = drop_traced(run.options)
     method = _method(run.method, options, canonical(options), solver, mesh, parts, _server(run))
     check_mixture(run, method, federation)
     if run.train.clocked is not None:
@@ -156,7 +156,7 @@ def _asynchronous(run: Run, model: Model, parts: Pairs, clients: int) -> Asynchr
     if (table := run.train.buffered) is None:
         return None
     check_buffer(table, run.train.participants(clients))
-    return Asynchronous(table.buffer, table.staleness, len(parts_of(model, parts).home) if parts else 0)
+    return Asynchronous(table.buffer, table.staleness, len(divide_model(model, parts).home) if parts else 0)
 
 
 def _server(run: Run) -> ServerOptimiser | None:
@@ -266,7 +266,7 @@ def _featured(key: FederationKey, name: str, options: Value, meaning: str) -> Fe
 def _grams(key: FederationKey, sizes: tuple[int, ...], frozen: tuple[str, Value, str] | None = None) -> Grams:
     """Gram matrices of these sizes, made before the first round."""
     federation = device_federation(key) if frozen is None else _featured(key, *frozen)
-    return jax.device_put(grams_of(federation, sizes))
+    return jax.device_put(compute_grams(federation, sizes))
 
 
 @functools.lru_cache(maxsize=16)
@@ -284,7 +284,7 @@ def _method(
     apart = solver.work.head or parts and not options.parts
     method = make_in_parts(make, options, model, solver, () if options.parts else parts) if apart else make(options, model, solver)
     if server is not None:
-        method = with_server(method, options.serves, model, server, parts_of(model, parts) if parts else None)
+        method = with_server(method, options.serves, model, server, divide_model(model, parts) if parts else None)
     return with_memory(method, solver, name) if solver.sending.feedback or solver.keeps_state else method
 
 

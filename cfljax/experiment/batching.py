@@ -16,8 +16,8 @@ from cfljax.config.parts import stay_home
 from cfljax.config.run import Run
 from cfljax.config.transit import keeps_dropped
 from cfljax.errors import SpecError
-from cfljax.local.sizes import block_of
-from cfljax.registry.options import Value, static, traced
+from cfljax.local.sizes import choose_block
+from cfljax.registry.options import Value, drop_traced, list_traced
 
 if TYPE_CHECKING:
     from cfljax.types import Federation
@@ -106,8 +106,8 @@ class Batch:
 
 def hyper_of(run: Run) -> dict[str, float]:
     """The numbers of a run that reach compiled code: those of `train` and those of the method."""
-    training = dict(_once(run.train, "_traced", lambda: traced(run.train)))
-    of_method = _once(run.options, "_traced", lambda: traced(run.options))
+    training = dict(_once(run.train, "_traced", lambda: list_traced(run.train)))
+    of_method = _once(run.options, "_traced", lambda: list_traced(run.options))
     both = training.keys() & of_method.keys()
     if both:
         raise TypeError(f"method {run.method}: its option {', '.join(sorted(both))} has the name of an option of train; rename it")
@@ -129,7 +129,7 @@ def _once(options: object, name: str, make: Callable[[], Made]) -> Made:
 
 
 def _static(options: Value) -> str:
-    return str(_once(options, "_static", lambda: canonical(static(options))))
+    return str(_once(options, "_static", lambda: canonical(drop_traced(options))))
 
 
 def static_key(run: Run, seed: bool = True) -> str:
@@ -192,7 +192,7 @@ def _at_once(run: Run, size: Size) -> int:
     if options.own or options.similarity == "exact" or run.train.transit.robust is not None:
         return participants
     forced = run.train.forced.stream
-    block = block_of(participants, size.parameters) if forced is None else forced
+    block = choose_block(participants, size.parameters) if forced is None else forced
     return min(participants, block) if block else participants
 
 

@@ -12,11 +12,11 @@ from cfljax.config.train import Forced
 from cfljax.devices.machine import TYPICAL, Machine, Speed, speed_file
 from cfljax.local import lanes, predict
 from cfljax.local.gram import first_layer
-from cfljax.local.parts import ModelParts, parts_of
-from cfljax.local.products import memory
-from cfljax.local.queue import lanes_of
+from cfljax.local.parts import ModelParts, divide_model
+from cfljax.local.products import count_bytes
+from cfljax.local.queue import choose_lanes
 from cfljax.local.schedule import Work
-from cfljax.local.sizes import LADDER, block_of, gram_sizes
+from cfljax.local.sizes import GRAM_SIZES, choose_block, gram_sizes
 from cfljax.types import Federation, Model, Plan
 
 OFTEN = 2
@@ -69,19 +69,19 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
     participants = run.train.places(int(np.asarray(federation.trains).sum()), federation.clients)
     stream = 0  # a robust rule needs all updates at once, and those under way are kept
     if run.train.transit.robust is None and run.train.buffered is None:
-        stream = block_of(participants, model.size) if forced.stream is None else forced.stream
+        stream = choose_block(participants, model.size) if forced.stream is None else forced.stream
     plain = run.train.optimizer == "sgd" and not (run.options.own_steps or head or run.train.keep_state)
-    layer = predict.layer_of(model, _parts(run, model)) if plain else None
+    layer = predict.layer_shape(model, _parts(run, model)) if plain else None
     counts, longest = np.asarray(federation.train.count), federation.train.longest
-    steps = lanes.typical(np.where(counts > 0, predict.steps_of(work, counts), 0), -(-participants // devices))
+    steps = lanes.typical_steps(np.where(counts > 0, predict.count_steps(work, counts), 0), -(-participants // devices))
     width = _lanes(forced, machine.sequential, steps, stream)
     alike = bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts))
     plan = Plan(width, 0, stream, alike, on_cpu=machine.sequential, asks_host=machine.backend == "gpu")
     if not machine.sequential and devices == 1 and forced.lanes is None:
-        of_all_runs = lanes.typical(np.where(counts > 0, predict.steps_of(work, counts), 0), runs * participants)
-        plan = plan._replace(queue=lanes_of(of_all_runs.tolist()))
+        of_all_runs = lanes.typical_steps(np.where(counts > 0, predict.count_steps(work, counts), 0), runs * participants)
+        plan = plan._replace(queue=choose_lanes(of_all_runs.tolist()))
     dense = plan.on_cpu and first_layer(model) is not None
-    short = dense and run.train.rounds * predict.seconds_of_steps(model, work, counts, steps) < SHORT
+    short = dense and run.train.rounds * predict.predict_seconds(model, work, counts, steps) < SHORT
     plan = plan._replace(quick=plan.on_cpu and (short if forced.quick is None else forced.quick))
     choice = Choice(plan, participants, work, (), devices, None, None, 4 * participants * model.size, steps, 0)
     choice = choice._replace(buffer=0 if run.train.buffered is None else run.train.buffered.buffer)
@@ -92,10 +92,10 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
     wanted = plan.sequential and forced.pool != "sharded" and (often if forced.keep is None else forced.keep)
     wanted = wanted and federation.drift is None  # they are of the samples as a client sees them in round 0
     for keep in (True, False) if wanted else (False,):
-        making = predict.making_of(plan.sequential, keep)
+        making = predict.choose_making(plan.sequential, keep)
         plan = plan._replace(gram=_gram_limit(forced, plan, layer, work, counts, speed, making))
         sizes = gram_sizes(plan, longest, work.batch)
-        kept = memory(counts, sizes) if keep else 0
+        kept = count_bytes(counts, sizes) if keep else 0
         if forced.keep or kept * (devices + 1) <= ROOM:  # what is made, and a copy on each device
             break
     by_steps, by_gram = (share * participants / devices for share in _predicted(sizes, layer, work, counts, speed, making))
@@ -105,14 +105,14 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
 def _parts(run: Run, model: Model) -> ModelParts | None:
     """Which parts of the run's models do not travel, or do not train; None: all do."""
     pairs = list_pairs(run.options, run.train)
-    return parts_of(model, pairs) if pairs else None
+    return divide_model(model, pairs) if pairs else None
 
 
 def _lanes(forced: Forced, sequential: bool, steps: np.ndarray, stream: int) -> int:
     """`Plan.lanes`, as the run says or as suits the participants' steps."""
     if forced.lanes is not None:
         return forced.lanes
-    return 1 if sequential else lanes.best(steps, stream)
+    return 1 if sequential else lanes.choose_width(steps, stream)
 
 
 def _gram_limit(
@@ -131,7 +131,7 @@ def _gram_limit(
         sizes = gram_sizes(plan._replace(gram=limit), longest, work.batch)
         return _predicted(sizes, layer, work, counts, speed, making)[1] * (predict.MARGIN if sizes else 1.0)
 
-    return min((0, *(size for size in LADDER if size < most), *([most] if most else [])), key=price)
+    return min((0, *(size for size in GRAM_SIZES if size < most), *([most] if most else [])), key=price)
 
 
 def _predicted(
@@ -141,10 +141,10 @@ def _predicted(
     values, repeats = np.unique(counts[counts > 0], return_counts=True)
     plain = chosen = 0.0
     for n, clients in zip(values.tolist(), repeats.tolist(), strict=True):
-        seconds = predict.by_steps(speed, layer, work, n)
+        seconds = predict.time_steps(speed, layer, work, n)
         size = next((size for size in sizes if size >= n), None)
         plain += clients * seconds
-        chosen += clients * (seconds if size is None else predict.by_gram(speed, layer, work, n, size, making=making))
+        chosen += clients * (seconds if size is None else predict.time_gram(speed, layer, work, n, size, making=making))
     trained = max(int(repeats.sum()), 1)
     return plain / trained, chosen / trained
 
@@ -156,7 +156,7 @@ def explain(label: str, choice: Choice) -> str:
     block = min(plan.stream or len(choice.steps), len(choice.steps))  # the most clients whose updates a device holds at once
     width = min(plan.lanes or block, block)
     how = "one after another" if plan.sequential else f"{width} at a time side by side"
-    widths = [each for each in (width, block, lanes.LEAST, 1) if each <= block]
+    widths = [each for each in (width, block, lanes.MIN_LANES, 1) if each <= block]
     predicted = "" if plan.sequential else _predicted_rounds(choice, widths)
     lines.append(f"  clients {how}, dealt to {choice.devices} device{'s' if choice.devices > 1 else ''}{predicted}")
     if choice.by_steps is None or choice.by_gram is None:
@@ -184,7 +184,7 @@ def _predicted_rounds(choice: Choice, widths: list[int]) -> str:
     """What a round takes with these numbers of clients side by side."""
     words, real = [], max(int(choice.steps.sum()), 1)
     for width in dict.fromkeys(widths):
-        packed = lanes.packed(choice.steps, width, choice.plan.stream)
+        packed = lanes.pack(choice.steps, width, choice.plan.stream)
         idle = (
             f" (of all that is computed {1 - real / packed.computed:.0%} is for clients that are done)"
             if packed.computed > real

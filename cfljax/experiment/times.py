@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.devices.cores import accelerator, cores
+from cfljax.devices.cores import find_accelerator, list_cores
 from cfljax.files import cache_folder, read_table, write_table
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def in_words(estimates: Collection[float | None]) -> str:
     if not known:
         return "time on this machine: unknown, as it has run nothing like it yet"
     least = "about" if len(known) == len(estimates) else "at least"
-    return f"time on this machine: {least} {clock(sum(known) / (len(cores()) if on_a_cpu() else 1))}, by what runs have taken on it"
+    return f"time on this machine: {least} {clock(sum(known) / (len(list_cores()) if on_a_cpu() else 1))}, by the times of its runs"
 
 
 def clock(seconds: float) -> str:
@@ -66,7 +66,7 @@ def clock(seconds: float) -> str:
 
 def on_a_cpu() -> bool:
     """Whether runs are computed on the CPU, as far as can be told without JAX."""
-    return accelerator() is None or "cpu" in os.environ.get("JAX_PLATFORMS", "")
+    return find_accelerator() is None or "cpu" in os.environ.get("JAX_PLATFORMS", "")
 
 
 def _names(batch: Batch) -> tuple[str, str, str]:

@@ -29,7 +29,7 @@ from cfljax.experiment.model_size import size_of_run
 from cfljax.experiment.privacy import crowd_of, epsilon, epsilon_of_choices
 from cfljax.launch.checkpoints import Checkpoints, from_arrays, to_arrays
 from cfljax.registry.options import Table, Value, show
-from cfljax.store import of_drift, provenance, summarise
+from cfljax.store import provenance, summarise, summarise_drift
 from cfljax.types import Federation
 
 
@@ -65,7 +65,7 @@ def run_batch(
             units = _units(batch, machine, keep, progress, checkpoints, until)
     except Exception as caught:
         error = caught
-    if distributed.connected():
+    if distributed.is_connected():
         distributed.next_batch(error)
     if error is None:
         return units
@@ -95,7 +95,7 @@ def _units(
     size = size_of_run(batch.first, parts.federation, parts.model)
     check_memory(batch, size, machine.memory)
     outputs = _simulate(batch, parts, progress, checkpoints, until)
-    if outputs and not distributed.connected():
+    if outputs and not distributed.is_connected():
         times.keep(batch, size, outputs, machine.threads if machine.sequential else None)
     how = plan_of(parts, batch.width, machine)
     return [unit(run, output, keep, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
@@ -127,10 +127,10 @@ def _simulate(
     save = None if checkpoints is None else checkpoints.save
     compute = functools.partial(simulate, parts, batch.seeds, batch.hypers, progress=after_chunk, checkpoint=save, until=until)
     resume = None if checkpoints is None else checkpoints.load()
-    if distributed.connected():
+    if distributed.is_connected():
         arrays, meta = ({}, None) if resume is None else to_arrays(resume)
         names, meta = distributed.agree((list(arrays), meta))
-        arrays = distributed.same({name: arrays.get(name, 0) for name in names})
+        arrays = distributed.broadcast({name: arrays.get(name, 0) for name in names})
         resume = None if meta is None else from_arrays(arrays, meta)
     try:
         return compute(resume=resume)
@@ -163,7 +163,7 @@ def unit(run: Run, output: Output, keep: str, federation: Federation | None = No
     summary |= {f"accuracy_{part}_last": float(output.history[f"accuracy_{part}"][-1]) for part in parts}
     summary |= {f"{name}_last": float(output.history[name][-1]) for name in run.train.metrics or ()}
     if run.data.drift is not None:
-        summary |= of_drift(output.history, run.data.drift.spans)
+        summary |= summarise_drift(output.history, run.data.drift.spans)
     summary |= output.newcomers | output.finetuned
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
     if (clock := run.train.clocked) is not None and clock.cost_per_s:

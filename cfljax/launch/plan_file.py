@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 
 from cfljax.config import Run, Spec
-from cfljax.devices.machine import Machine, Speed, measured, speed_file
+from cfljax.devices.machine import Machine, Speed, read_or_measure, speed_file
 from cfljax.devices.mesh import Shape
 from cfljax.errors import SpecError
 from cfljax.experiment import batching
@@ -41,7 +41,7 @@ def settle(
     and devices, the mesh, and the machine's measured speed; the rest is batched anew, and the plan is kept before anything runs.
     `limit`: the most runs of a batch; None: as many as the machine's memory holds."""
     runs, before = spec.units(), store.read_plan() or {}
-    speed = Speed(*before["speed"]) if "speed" in before else measured(speed_file(machine.kind))
+    speed = Speed(*before["speed"]) if "speed" in before else read_or_measure(speed_file(machine.kind))
     machine = machine._replace(known_speed=speed, mesh=mesh_of(store, before, machine.mesh))
     machine.shape()
     by_id = {run.id: run for run in runs}

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cfljax.config import Run, Spec
-from cfljax.devices.cores import cores
+from cfljax.devices.cores import list_cores
 from cfljax.errors import SpecError
 from cfljax.experiment.batching import Batch
 from cfljax.launch import ray_task
@@ -120,7 +120,7 @@ def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterato
     address = chosen.address or os.environ.get("RAY_ADDRESS") or "local"
     resources: dict[str, Value] = {}
     if address == "local":
-        resources = {"num_cpus": (workers or max(1, len(cores()) // threads)) * threads, "include_dashboard": False}
+        resources = {"num_cpus": (workers or max(1, len(list_cores()) // threads)) * threads, "include_dashboard": False}
     else:
         _knock(address)
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}

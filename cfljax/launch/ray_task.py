@@ -11,7 +11,7 @@ import numpy as np
 
 from cfljax.config import Spec, plugins, read_spec
 from cfljax.devices.cores import use_cores, use_threads
-from cfljax.devices.machine import TYPICAL, Machine, Speed, this_machine
+from cfljax.devices.machine import TYPICAL, Machine, Speed, describe_machine
 from cfljax.devices.mesh import Shape
 from cfljax.errors import CfljaxError, SpecError
 from cfljax.experiment.batching import Batch
@@ -152,7 +152,7 @@ def _prepare(order: Order) -> Machine:
     use_cores(order["devices"])
     use_threads(order["threads"])
     shape = order.get("mesh")
-    machine = this_machine(None if shape is None else Shape(*shape), Speed(*order["speed"]) if "speed" in order else TYPICAL)
+    machine = describe_machine(None if shape is None else Shape(*shape), Speed(*order["speed"]) if "speed" in order else TYPICAL)
     machine.shape()
     if order["cache"]:
         use_compilation_cache()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from cfljax.config import Run, Spec
 from cfljax.devices import distributed
-from cfljax.devices.machine import Machine, Speed, this_machine, told
+from cfljax.devices.machine import Machine, Speed, describe_machine, list_messages
 from cfljax.devices.mesh import AUTO, Shape
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment import batching
@@ -57,7 +57,7 @@ def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[
     device's memory holds. Batches that another process is working on are left to it, and taken over if it dies."""
     todo, machine = lay_down(spec, store, options, limit)
     with progress_of(todo, options) as progress:
-        for message in (*spec.warnings, *([*told(machine), *unlike(store, machine)] if todo else [])):
+        for message in (*spec.warnings, *([*list_messages(machine), *unlike(store, machine)] if todo else [])):
             progress.say(f"cfljax: {message}")
         work(todo, Worker(store, options, progress, machine))
     return outcome(spec, store, todo)
@@ -69,7 +69,7 @@ def lay_down(
     """Write plan.json, and return the batches that are still to do, with the machine that computes them. Batches of failed runs
     are among them where `options` says that these run again. `threads`: what each process computes with, if it is not all cores."""
     with store.claim("plan", wait=True):
-        batches, machine = settle(spec, store, this_machine(options.mesh), limit, threads)
+        batches, machine = settle(spec, store, describe_machine(options.mesh), limit, threads)
         done = store.done(("failed",) if options.retry_failed else (), verify=True)
         if "CFLJAX_WORKER" not in os.environ:  # the process that has started this worker warns
             _warn_of_less(spec, store, options.keep)
@@ -129,11 +129,11 @@ def outcome(spec: Spec, store: Store, todo: list[batching.Batch]) -> Outcome:
 def joined(spec: Spec, shape: Shape | None) -> Iterator[None]:
     """Where several processes compute together (`--distributed`), an exception in this context ends all of them. `shape`: the mesh
     that was asked for."""
-    if not distributed.connected():
+    if not distributed.is_connected():
         yield
         return
     try:
-        agree_on_start(spec, this_machine(shape))
+        agree_on_start(spec, describe_machine(shape))
         yield
         if distributed.leads():
             distributed.agree(None)  # no batch comes next
@@ -163,7 +163,7 @@ def follow(spec: Spec) -> int:
         batch = as_laid_down([by_id[name] for name in runs], width)
         assert batch is not None, "the same runs share a program in all processes"
         with contextlib.suppress(InHalves):
-            run_batch(batch, this_machine(Shape(*mesh), Speed(*speed)), "none")
+            run_batch(batch, describe_machine(Shape(*mesh), Speed(*speed)), "none")
     return 0
 
 
@@ -201,7 +201,7 @@ class Worker(NamedTuple):
             shown = done
 
         checkpoints = Checkpoints(self.store, batch.id)
-        if distributed.connected():
+        if distributed.is_connected():
             distributed.agree(([run.id for run in batch.runs], batch.width, self.machine.mesh or AUTO, self.machine.speed))
         try:
             units = run_batch(batch, self.machine, self.options.keep, report, checkpoints)

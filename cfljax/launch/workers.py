@@ -13,8 +13,8 @@ from subprocess import DEVNULL, PIPE, Popen
 from typing import NamedTuple
 
 from cfljax.config import Spec
-from cfljax.devices.cores import cores, keep_to, use_cores
-from cfljax.devices.machine import this_machine, told
+from cfljax.devices.cores import keep_to, list_cores, use_cores
+from cfljax.devices.machine import describe_machine, list_messages
 from cfljax.errors import CfljaxError, SpecError, StoreError
 from cfljax.experiment.batching import Batch
 from cfljax.launch.plan_file import OTHERS, mark, unlike
@@ -81,11 +81,11 @@ class Crew(NamedTuple):
 def crew_for(store: Store, runs: int, workers: int | None) -> Crew | None:
     """The processes that compute this number of runs, by default one per core of a CPU; None: this process alone. A folder goes
     on as it was begun, since the last bits of results depend on it; a line says so where `workers` asks for something else."""
-    free, before = cores(), store.read_plan() or {}
+    free, before = list_cores(), store.read_plan() or {}
     devices = before.get("devices", 1) if before else (1 if (workers or min(len(free), runs)) > 1 else None)
     if devices != 1:
         use_cores(devices)
-    on_cpu = this_machine().sequential
+    on_cpu = describe_machine().sequential
     wanted = workers or (min(len(free), runs) if on_cpu else 1)
     threads = before.get("threads") or len(free) if before else max(1, len(free) // wanted)
     alone = not on_cpu or devices != 1
@@ -122,7 +122,7 @@ def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Op
 
     def do(progress: Progress) -> None:
         todo, machine = lay_down(spec, store, options)
-        for message in [*told(machine), *unlike(store, machine)] if number == 0 and todo else []:
+        for message in [*list_messages(machine), *unlike(store, machine)] if number == 0 and todo else []:
             progress.say(f"cfljax: {message}")
         work(in_turn(todo, number, count), Worker(store, options, progress, machine))
 
@@ -157,7 +157,7 @@ def watch(arguments: list[str], crew: Crew, progress: Progress, mark: str, comma
     """Start the workers, show their progress, and wait for them. Where a worker dies, the others go on."""
     workers, module = crew.size, f"cfljax.{command}"
     events: queue.Queue[tuple[int, str | None]] = queue.Queue()
-    free = cores()
+    free = list_cores()
     processes = []
     try:
         for k in range(workers):

@@ -5,7 +5,7 @@ so that clients with more steps do not pull harder: the update of client i is di
 that its gradients have in it (over the learning rate), and the mean is multiplied by the mean of these lengths. For plain SGD
 ‖a_i‖₁ is the number of steps; with momentum and a proximal term it follows from their recursion (strong ones together make factors
 negative). Weight decay counts as a part of the gradient.
-Only the server's weights change; a client sends its length, one number, with its update, which `with_lengths` counts.
+Only the server's weights change; a client sends its length, one number, with its update, which `add_lengths` counts.
 
 Readings:
 - Proximal terms. Paper: ‖a_i‖₁ for both factors; its authors' program takes plain steps, Σ p_i τ_i, for the mean length if mu is
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from cfljax.kernels.mix import fednova_weights, weights_by
 from cfljax.lazy import jax, jnp
-from cfljax.local.flight import arriving
+from cfljax.local.flight import select_arriving
 from cfljax.local.schedule import train_steps
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Hyper, Jobs, LocalStep, Traffic
@@ -26,9 +26,9 @@ AVERAGES = ("samples", "uniform", "nova")
 def averages(
     solver: Solver, federation: Federation, cohort: Cohort, which: Array, clusters: int, average: str, hyper: Hyper
 ) -> Array:
-    """f32[K, S]: how the updates of participants in the clusters `which` i32[S] are averaged, if `solver` trains them. Where
-    clients are under way (`train.asynchronous`), those are averaged that arrive in this round."""
-    heard = arriving(federation, cohort, which)
+    """Return the mixing matrix f32[K, S] of participants in the clusters `which` i32[S] that `solver` trains. With updates in
+    flight (`train.asynchronous`), the updates that arrive in this round are averaged."""
+    heard = select_arriving(federation, cohort, which)
     size = jnp.ones(heard.mask.shape) if average == "uniform" else federation.train.count[heard.ids].astype(jnp.float32)
     mix = weights_by(heard.which, heard.mask, size, clusters)
     if average == "nova":
@@ -37,16 +37,16 @@ def averages(
     return mix if heard.discount is None else mix * heard.discount
 
 
-def with_lengths(sent: Traffic, cohort: Cohort, average: str) -> Traffic:
-    """The traffic of a round; with "nova" one float up more for each participant."""
+def add_lengths(sent: Traffic, cohort: Cohort, average: str) -> Traffic:
+    """Add the traffic of lengths: with "nova" one float up for each participant."""
     if average != "nova":
         return sent
     return sent._replace(floats_up=sent.floats_up + jnp.sum(cohort.mask, dtype=jnp.int32))
 
 
 def lengths(steps: Array, numbers: LocalStep) -> Array:
-    """f32[S]: ‖a_i‖₁ of clients that do i32[S] steps: the sum of |y|, where y is how far one gradient of 1 has moved a client,
-    over −lr, after each step. A step is u ← momentum · u − mu · lr · y; y ← y + u."""
+    """Compute ‖a_i‖₁ f32[S] of clients that do i32[S] steps: the sum of |y|, where y is how far one gradient of 1 has moved a
+    client, over −lr, after each step. A step is u ← momentum · u − mu · lr · y; y ← y + u."""
     if numbers.momentum is None and numbers.mu is None:
         return steps.astype(jnp.float32)
     rho = jnp.asarray(0.0 if numbers.momentum is None else numbers.momentum, jnp.float32)

@@ -9,27 +9,29 @@ from cfljax.federation.gather import client_rows, samples
 from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Federation, Split
 
-TILE = 256
+MAX_TILE = 256
 """The most samples that a pass over all data of a client holds at a time. Larger clients are summed tile by tile, so that a client
 costs no more than its number of samples requires."""
 
-RUNGS = (0, 64, 128, 256, 512, keys.SHORT_LENGTH, 4 * keys.SHORT_LENGTH, 16 * keys.SHORT_LENGTH, 64 * keys.SHORT_LENGTH)
+SHUFFLE_LENGTHS = (0, 64, 128, 256, 512, keys.SHORT_LENGTH, 4 * keys.SHORT_LENGTH, 16 * keys.SHORT_LENGTH, 64 * keys.SHORT_LENGTH)
 """Lengths of shuffles: a client's shuffle sorts the smallest of these numbers of positions that its samples fit into, or all."""
 
 
 def take(federation: Federation, split: Split, client: Array, positions: Array, mask: Array) -> tuple[Array, Array]:
-    """(x f32[B, ...], y i32[B]): the samples of one client at these positions of its list, and their labels; zeros if masked."""
+    """Return (x f32[B, ...], y i32[B]): the samples of one client at these positions of its list, and their labels; zeros if
+    masked."""
     rows = client_rows(split, client, positions)
     return samples(federation, client, rows, mask)
 
 
-def shuffle(key: Array, count: Array, longest: int, batch: int, sequential: bool, rungs: tuple[int, ...] = RUNGS) -> Array:
-    """i32[..., L] for each of the keys key[...]: a random order of 0 … count − 1, then the other numbers below L. L is `longest`
-    rounded up to whole batches.
+def shuffle(
+    key: Array, count: Array, longest: int, batch: int, sequential: bool, rungs: tuple[int, ...] = SHUFFLE_LENGTHS
+) -> Array:
+    """Shuffle 0 … count − 1 for each of the keys key[...], then the other numbers below L, i32[..., L]. L is `longest` rounded up
+    to whole batches.
 
-    `sequential`: the sort has the smallest of the lengths `rungs` that `count` fits into. This saves time where clients train one
-    after another, and gives the same shuffle.
-    """
+    `sequential`: the sort has the smallest of the lengths `rungs` that `count` fits into. This saves time if clients train one
+    after another, and gives the same shuffle."""
     length = -(-longest // batch) * batch
     if key.ndim == 0:
         return shuffle(key[None], count, longest, batch, sequential, rungs)[0]
@@ -42,7 +44,7 @@ def shuffle(key: Array, count: Array, longest: int, batch: int, sequential: bool
 
 
 def _sort(key: Array, count: Array, size: int, length: int) -> Callable[[], Array]:
-    """A function () -> i32[..., length]: for each key a shuffle of which only the first `size` positions are sorted."""
+    """Return a function () -> i32[..., length] that shuffles for each key; only the first `size` positions are sorted."""
     rest = jnp.broadcast_to(jnp.arange(size, length, dtype=jnp.int32), (*key.shape, length - size))
     one = keys.short_permutation if size <= keys.SHORT_LENGTH else keys.permutation
     if size == 0:

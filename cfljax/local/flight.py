@@ -1,10 +1,9 @@
-"""Updates that arrive in a later round than the one in which they were made (`train.asynchronous`), as methods see it.
+"""Updates that arrive in a later round than the one that computed them (`train.asynchronous`), as methods see them.
 
-Methods train the participants of a round and mix their updates, and need not know that these are not the same clients. While the
-federation has a flight (`Federation.flight`), the cohort of a round has a place for each client under way. Those who take a free
-place train; `averages` gives weights to the updates that arrive, whoever made them when; `train_and_mix` puts the new updates to
-the old ones, and mixes them by these weights; the report is on those that arrive, and takes the flight to the engine.
-"""
+Methods train the participants of a round and mix their updates, and need not know that these are different clients. While the
+federation has a flight (`Federation.flight`), the cohort of a round has a slot for each update in flight. Clients in free slots
+train; `averages` weighs the updates that arrive; `train_and_mix` adds the new updates to the old ones, and mixes them by these
+weights; the report covers the updates that arrive, and carries the flight to the engine."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from cfljax.types import Array, Cohort, Federation, Flight, Jobs, Updates
 
 
 class Arriving(NamedTuple):
-    """The clients whose updates are mixed in a round: those who arrive in it, or without a flight its participants."""
+    """The clients whose updates are mixed in a round: updates that arrive in it, or without a flight those of its participants."""
 
     ids: Array
     """i32[S]."""
@@ -29,34 +28,35 @@ class Arriving(NamedTuple):
     """f32[S]: factors of their parts of a mean; None: they are 1."""
 
 
-def under_way(federation: Federation) -> Flight | None:
-    """The flight of a round in which it is known who arrives; None: all updates are mixed in their round."""
+def known_flight(federation: Federation) -> Flight | None:
+    """Return the flight if it is known which updates arrive; None: all updates are mixed in their round."""
     flight = federation.flight
     return None if flight is None or flight.arrives is None else flight
 
 
-def arriving(federation: Federation, cohort: Cohort, which: Array) -> Arriving:
-    """The clients whose updates are mixed in a round with this cohort, whose members train for the clusters `which` i32[S]."""
-    if (flight := under_way(federation)) is None or flight.arrives is None:
+def select_arriving(federation: Federation, cohort: Cohort, which: Array) -> Arriving:
+    """Return the clients whose updates are mixed in a round with this cohort, whose members train for the clusters `which`
+    i32[S]."""
+    if (flight := known_flight(federation)) is None or flight.arrives is None:
         return Arriving(cohort.ids, cohort.mask, cohort.work, which, None)
     work, of = (jnp.where(cohort.mask, new, old) for new, old in ((cohort.work, flight.work), (which, flight.which)))
     return Arriving(cohort.ids, flight.arrives, work, of, flight.discount)
 
 
-def heard(federation: Federation, cohort: Cohort) -> Cohort:
-    """The cohort of those whose updates are mixed in this round, for means over them."""
-    flight = under_way(federation)
+def arrived_cohort(federation: Federation, cohort: Cohort) -> Cohort:
+    """Return the cohort of the clients whose updates are mixed in this round, for means over them."""
+    flight = known_flight(federation)
     return cohort if flight is None or flight.arrives is None else cohort._replace(mask=flight.arrives)
 
 
-def present(federation: Federation, cohort: Cohort) -> Array:
-    """bool[S]: the participants of a round, and those who are under way from earlier ones."""
-    flight = under_way(federation)
+def participating(federation: Federation, cohort: Cohort) -> Array:
+    """Mark the participants of a round and the clients in flight from earlier ones, bool[S]."""
+    flight = known_flight(federation)
     return cohort.mask if flight is None else cohort.mask | flight.busy
 
 
-def joined(flight: Flight, jobs: Jobs, which: Array, updates: Updates) -> tuple[Updates, Flight]:
-    """(the updates of all places, the flight that has them) after the jobs have been done, for the clusters `which` i32[M]."""
+def join_flight(flight: Flight, jobs: Jobs, which: Array, updates: Updates) -> tuple[Updates, Flight]:
+    """Put the updates of the jobs, for the clusters `which` i32[M], into the flight: (the updates of all slots, the flight)."""
 
     def put(new: Array, old: Array) -> Array:
         return jnp.where(jobs.mask.reshape(-1, *[1] * (new.ndim - 1)), new, old)

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from cfljax import keys
 from cfljax.federation.gather import client_rows, samples
 from cfljax.lazy import jax, jnp
-from cfljax.local.data import TILE, take
-from cfljax.local.schedule import StepSamples, Work, batch_of
-from cfljax.local.side_by_side import at_step
+from cfljax.local.data import MAX_TILE, take
+from cfljax.local.schedule import StepSamples, Work, batch_size
+from cfljax.local.side_by_side import take_step
 from cfljax.types import Array, Federation, Model, Plan, Tree
 
-LAID_OUT = 1 << 19
+MAX_LAID_OUT = 1 << 19
 """The most numbers of a client's samples, each counted as often as a step sees it, that are laid out before the steps."""
 
 
@@ -42,38 +42,38 @@ class Gradient(NamedTuple):
     """The gradient of the mean loss (of the summed loss with `summed`) plus the gradient of the model's penalty."""
 
 
-def batch_of_client(federation: Federation, client: Array, positions: Array, mask: Array, weights: Array | None = None) -> Samples:
-    """The training samples of a client at the positions i32[B] of its list. `weights` f32[N]: one per sample of the list."""
+def gather_batch(federation: Federation, client: Array, positions: Array, mask: Array, weights: Array | None = None) -> Samples:
+    """Gather a client's training samples at the positions i32[B] of its list. `weights` f32[N]: one per sample of the list."""
     x, y = take(federation, federation.train, client, positions, mask)
     return Samples(x, y, mask, None if weights is None else weights[positions])
 
 
 def lays_out(plan: Plan, federation: Federation, work: Work) -> bool:
-    """Whether the samples of all of a client's steps on mini-batches are laid out in their order, once: on a TPU, where to find a
-    batch in the pool takes several kernels (a GPU has one for it), if they are few numbers."""
+    """Return whether the samples of all of a client's steps on mini-batches are laid out in order, once: on a TPU, where gathering
+    a batch from the pool takes several kernels (a GPU needs one), if they are few numbers."""
     if work.batch is None or plan.sequential or plan.on_cpu or plan.asks_host:
         return False
-    samples = work.most_steps(federation.train.longest) * batch_of(federation, work)
-    return samples * math.prod(federation.sample_shape) <= LAID_OUT and federation.pool.table is None
+    samples = work.most_steps(federation.train.longest) * batch_size(federation, work)
+    return samples * math.prod(federation.sample_shape) <= MAX_LAID_OUT and federation.pool.table is None
 
 
-def batches_of(
+def make_batches(
     federation: Federation, client: Array, weights: Array | None, every: StepSamples | None, in_lines: bool
 ) -> Callable[[StepSamples, Array], Samples]:
-    """The function (samples of a step, its number i32[]) -> its batch. `every`: the samples of all steps; None: they are not known
-    before. `in_lines`: whether batches are then laid out at once, and not only the places where they are."""
+    """Return the function (samples of a step, its index i32[]) -> its batch. `every`: the samples of all steps; None: unknown
+    beforehand. `in_lines`: whether batches are laid out at once, not only their positions."""
     if every is None:
-        return lambda seen, _: batch_of_client(federation, client, seen.positions, seen.mask, weights)
-    batch = batch_of_client(federation, client, every.positions.reshape(-1), every.mask.reshape(-1), weights)
+        return lambda seen, _: gather_batch(federation, client, seen.positions, seen.mask, weights)
+    batch = gather_batch(federation, client, every.positions.reshape(-1), every.mask.reshape(-1), weights)
     batches = jax.tree.map(lambda each: each.reshape(*every.mask.shape, *each.shape[1:]), batch)
     if in_lines:  # as lines of numbers, which are slices of one piece
         batches = batches._replace(x=batches.x.reshape(*every.mask.shape, -1))
         whole = lambda some: some._replace(x=some.x.reshape(-1, *batch.x.shape[1:]))  # noqa: E731
-        return lambda _, number: whole(at_step(batches, number))
+        return lambda _, number: whole(take_step(batches, number))
     batches = batches._replace(x=client_rows(federation.train, client, every.positions))
 
     def found(_: StepSamples, number: Array) -> Samples:
-        some = at_step(batches, number)
+        some = take_step(batches, number)
         return some._replace(x=samples(federation, client, some.x, some.mask)[0])
 
     return found
@@ -82,8 +82,8 @@ def batches_of(
 def batch_gradient(
     model: Model, params: Tree, batch: Samples, key: Array | None, count: Array | None = None, summed: bool = False
 ) -> Gradient:
-    """Loss and gradient on a batch. The mean is over the samples that the mask shows; `count` i32[] is their number, if the caller
-    knows it. `summed`: the gradient is that of the summed loss. The model's penalty is added once in both cases."""
+    """Compute loss and gradient on a batch. The mean is over the samples of the mask; `count` i32[] is their number, if the caller
+    knows it. `summed`: the gradient of the summed loss. The model's penalty is added once in both cases."""
     count = (jnp.sum(batch.mask) if count is None else count).astype(jnp.float32)
     divisor = jnp.maximum(count, 1.0)
 
@@ -92,16 +92,16 @@ def batch_gradient(
         return loss if summed else loss / divisor, loss  # the samples' losses are divided, not all numbers of the gradient
 
     grads, loss = jax.grad(divided, has_aux=True)(params)
-    return _gradient(model, params, loss, grads, count, divide=False)
+    return _build_gradient(model, params, loss, grads, count, divide=False)
 
 
 def whole_batch(federation: Federation, client: Array, weights: Array | None = None) -> Samples | None:
-    """All training samples of a client at once, or None if the largest client has more than TILE samples."""
+    """Return all training samples of a client at once, or None if the largest client has more than MAX_TILE samples."""
     longest = federation.train.longest
-    if longest > TILE:
+    if longest > MAX_TILE:
         return None
     positions = jnp.arange(longest)
-    return batch_of_client(federation, client, positions, positions < federation.train.count[client], weights)
+    return gather_batch(federation, client, positions, positions < federation.train.count[client], weights)
 
 
 def full_gradient(
@@ -114,33 +114,34 @@ def full_gradient(
     summed: bool = False,
     weights: Array | None = None,
 ) -> Gradient:
-    """Loss and gradient on all training samples of a client. `whole` is the result of `whole_batch`; if it is None, the samples are
-    taken tile by tile, and the client's number of samples decides the number of tiles."""
+    """Compute loss and gradient on all training samples of a client. `whole` is the result of `whole_batch`; if it is None, the
+    samples are taken tile by tile, and the client's number of samples determines the number of tiles."""
     if whole is not None:
         return batch_gradient(model, params, whole, key, summed=summed)
     count = federation.train.count[client]
 
     def tile(i: Array, total: Tree) -> Tree:
-        positions = i * TILE + jnp.arange(TILE)
-        batch = batch_of_client(federation, client, positions, positions < count, weights)
+        positions = i * MAX_TILE + jnp.arange(MAX_TILE)
+        batch = gather_batch(federation, client, positions, positions < count, weights)
         part = jax.value_and_grad(loss_sum, 1)(model, params, batch, None if key is None else keys.fold(key, "tile", i))
         return jax.tree.map(jnp.add, total, part)
 
     zero = (jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
-    loss, grads = jax.lax.fori_loop(0, -(-count // TILE), tile, zero)
-    return _gradient(model, params, loss, grads, count.astype(jnp.float32), divide=not summed)
+    loss, grads = jax.lax.fori_loop(0, -(-count // MAX_TILE), tile, zero)
+    return _build_gradient(model, params, loss, grads, count.astype(jnp.float32), divide=not summed)
 
 
 def loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None) -> Array:
-    """f32[]: the weighted sum of the samples' losses."""
+    """Compute the weighted sum of the samples' losses, f32[]."""
     losses = model.loss(model.forward(params, batch.x, key), batch.y)
     if batch.weight is not None:
         losses = batch.weight * losses
     return jnp.sum(jnp.where(batch.mask, losses, 0.0))
 
 
-def _gradient(model: Model, params: Tree, loss: Array, grads: Tree, count: Array, divide: bool) -> Gradient:
-    """The result, from the summed loss f32[], the gradients, and the number f32[] of samples. `divide`: the gradients by it."""
+def _build_gradient(model: Model, params: Tree, loss: Array, grads: Tree, count: Array, divide: bool) -> Gradient:
+    """Build the result from the summed loss f32[], the gradients, and the number f32[] of samples. `divide`: divide the gradients
+    by it."""
     divisor = jnp.maximum(count, 1.0)
     if divide:
         grads = jax.tree.map(lambda g: g / divisor, grads)

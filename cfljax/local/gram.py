@@ -3,7 +3,7 @@
 Let X f32[n, inputs] be the client's samples and W the first layer's kernel. The gradient by W is Xᵀ · (the gradient by the outputs
 of the layer). So after t steps W_t = W_0 − Xᵀ A_t, with one row of coefficients A_t f32[n, h] per sample. The outputs for a batch x
 are x W_t = x W_0 − (x Xᵀ) A_t. They need rows of the client's Gram matrix X Xᵀ, which is computed once. A step on B samples costs
-n · B · h operations in place of inputs · B · h (784 inputs with MNIST). The kernel is formed once, after the last step.
+n · B · h operations instead of inputs · B · h (784 inputs with MNIST). The kernel is formed once, after the last step.
 
 The proximal term and weight decay pull W towards fixed matrices: they shrink A and add a multiple of one more matrix, Q. Momentum
 is a second matrix of coefficients. The result is that of `train`, up to rounding.
@@ -17,19 +17,19 @@ from typing import NamedTuple
 from cfljax.kernels.choose import least_loss
 from cfljax.lazy import jax, jnp
 from cfljax.local.gradients import Gradient
-from cfljax.local.nested import inner, replaced, without
+from cfljax.local.nested import drop_path, get_path, replace_path
 from cfljax.local.optimiser import sgd
-from cfljax.local.products import Gram, all_samples, kept, made
+from cfljax.local.products import Gram, all_samples, compute_gram, read_gram
 from cfljax.local.schedule import Course, Orders, StepSamples, Task, follow
-from cfljax.local.train import Position, Turns, start_of, stepper
-from cfljax.local.turned import turns
+from cfljax.local.train import Position, Turns, make_stepper, start_at
+from cfljax.local.turned import make_turn
 from cfljax.models.flat import FirstDense, NetForward
 from cfljax.types import Array, Federation, Grams, LocalStep, Model, Tree, Updates
 
-THIN = 32
-"""For a first layer of at most this number of outputs, `_across` fixes the order of its product."""
+MAX_THIN_OUTPUTS = 32
+"""For a first layer of at most this number of outputs, `_product_across` fixes the order of its product."""
 
-FEW = 20
+MAX_PRODUCT_UPDATE = 20
 """If neither the outputs of the layer nor the samples of a mini-batch are more than this, each step updates the product G A (G the
 Gram matrix) in place of computing the batch's rows of it. Measured on a CPU, n of 64 to 1,024: this saves a third to a half of a
 step's time at batches of 5 and 10, and nothing at 32."""
@@ -77,17 +77,17 @@ class Among(NamedTuple):
     """A tree of all other parameters; each of its arrays has a leading axis K."""
 
 
-def among(model: Model, models: Array) -> Among:
-    """The models f32[K, d] in the form that `train_on_gram` needs to choose among them."""
+def prepare_choice(model: Model, models: Array) -> Among:
+    """Convert the models f32[K, d] to the form that `train_on_gram` needs to choose among them."""
     first = first_layer(model)
     assert first is not None
-    kernels, others = jax.vmap(lambda flat: apart(first, model, flat))(models)
+    kernels, others = jax.vmap(lambda flat: split_kernel(first, model, flat))(models)
     return Among(models, jnp.concatenate(list(kernels), axis=1), others)
 
 
 def first_layer(model: Model) -> FirstDense | None:
-    """The model's first layer if training it this way is exact, else None. It is exact if the layer is dense, gets the samples
-    unchanged, and the model has no penalty."""
+    """Return the model's first layer if training it this way is exact, else None. It is exact if the layer is dense, gets the
+    samples unchanged, and the model has no penalty."""
     if not isinstance(model.forward, NetForward) or model.penalty is not None:
         return None
     net = model.forward.net
@@ -115,7 +115,7 @@ class GramPlan(NamedTuple):
 def train_on_gram(
     model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, numbers: LocalStep, plan: GramPlan
 ) -> Updates:
-    """The update of one client: the same as that of `train` with plain SGD, up to rounding."""
+    """Train one client: the same update as `train` with plain SGD, up to rounding."""
     first = first_layer(model)
     assert first is not None
     length, sequential, summed, grams, choice, block, turns_of_parts = plan
@@ -123,24 +123,24 @@ def train_on_gram(
     mask = jnp.arange(length, dtype=jnp.int32) < count
     (x, y), which, outputs = all_samples(federation, task.client, length), None, None
     if choice is not None:
-        which, outputs = _pick(model, first, choice, x, y, mask)
+        which, outputs = _choose(model, first, choice, x, y, mask)
         task = task._replace(start=choice.models[which])
-    kernel, others = apart(first, model, task.start)
-    anchor, anchor_of_others = (None, others) if task.anchor is None else apart(first, model, task.anchor)
-    velocity, velocity_of_others = (None, None) if task.velocity is None else apart(first, model, task.velocity)
-    pull = pull_of(numbers, kernel, anchor)
+    kernel, others = split_kernel(first, model, task.start)
+    anchor, anchor_of_others = (None, others) if task.anchor is None else split_kernel(first, model, task.anchor)
+    velocity, velocity_of_others = (None, None) if task.velocity is None else split_kernel(first, model, task.velocity)
+    pull = compute_pull(numbers, kernel, anchor)
     along = (None if pull is None else x @ pull, None if velocity is None else x @ velocity)
-    gram = made(x, count, sequential) if grams is None else kept(grams, task.client, count, length, orders is None)
-    fixed = Fixed(gram, x @ kernel if outputs is None else outputs, along, y, padded(task.weights, length))
-    turn = turns(others) if sequential else lambda tree: tree
-    step = stepper(rule, numbers, turn(anchor_of_others))
-    trains = None if turns_of_parts is None else turn(without(turns_of_parts.masks(model.unravel)[0], first.kernel))
-    begin = _first(fixed.outputs.shape[1], length, sequential, orders, numbers, pull is not None or velocity is not None)
+    gram = compute_gram(x, count, sequential) if grams is None else read_gram(grams, task.client, count, length, orders is None)
+    fixed = Fixed(gram, x @ kernel if outputs is None else outputs, along, y, pad_weights(task.weights, length))
+    turn = make_turn(others) if sequential else lambda tree: tree
+    step = make_stepper(rule, numbers, turn(anchor_of_others))
+    trains = None if turns_of_parts is None else turn(drop_path(turns_of_parts.masks(model.unravel)[0], first.kernel))
+    begin = _init_layer(fixed.outputs.shape[1], length, sequential, orders, numbers, pull is not None or velocity is not None)
 
     def visit(at: tuple[Position, FirstLayer], seen: StepSamples | None, number: Array) -> tuple[Position, FirstLayer]:
         position, layer = at
         where, here, number_of = (None, mask, count) if seen is None else seen
-        z, labels, weights = _seen(fixed, layer, where, None if block else number > 0)
+        z, labels, weights = _read_batch(fixed, layer, where, None if block else number > 0)
         loss_sum = lambda z, params: _loss_sum(model, z, turn(params), first, labels, here, weights)  # noqa: E731
         loss, (dz, grads) = jax.value_and_grad(loss_sum, (0, 1))(z, position.params)
         samples = number_of.astype(jnp.float32)
@@ -148,32 +148,32 @@ def train_on_gram(
         dz, grads = (dz, grads) if summed else (dz * mean, jax.tree.map(lambda g: g * mean, grads))
         return step(position, Gradient(loss * mean, samples, grads), trains), _move(fixed.gram, layer, numbers, where, dz)
 
-    end, layer = follow(course, orders, visit, (start_of(rule, turn(others), turn(velocity_of_others)), begin), block)
-    moved = -_across(layer.a, x) - weighted(layer.moved, pull, velocity)
+    end, layer = follow(course, orders, visit, (start_at(rule, turn(others), turn(velocity_of_others)), begin), block)
+    moved = -_product_across(layer.a, x) - weighted_sum(layer.moved, pull, velocity)
     step_of_others = jax.tree.map(jnp.subtract, turn(end.params), others)
-    delta = jnp.where(course.total > 0, model.ravel(replaced(step_of_others, first.kernel, moved)), 0.0)
+    delta = jnp.where(course.total > 0, model.ravel(replace_path(step_of_others, first.kernel, moved)), 0.0)
     buffers = None
     if velocity is not None and layer.u is not None:
-        buffer = _across(layer.u, x) + weighted(layer.speed, pull, velocity)
-        buffers = model.ravel(replaced(turn(end.optimiser), first.kernel, buffer))
+        buffer = _product_across(layer.u, x) + weighted_sum(layer.speed, pull, velocity)
+        buffers = model.ravel(replace_path(turn(end.optimiser), first.kernel, buffer))
     return Updates(delta, end.loss / course.visited, course.total, buffers, which)
 
 
-def _first(width: int, length: int, sequential: bool, orders: Orders | None, numbers: LocalStep, pulled: bool) -> FirstLayer:
-    """The first layer before the first step. `width`: the number h of its outputs. `pulled`: whether Q or V exists."""
-    few = sequential and orders is not None and max(orders.batch, width) <= FEW
+def _init_layer(width: int, length: int, sequential: bool, orders: Orders | None, numbers: LocalStep, pulled: bool) -> FirstLayer:
+    """Return the first layer before the first step. `width`: the number h of its outputs. `pulled`: whether Q or V exists."""
+    few = sequential and orders is not None and max(orders.batch, width) <= MAX_PRODUCT_UPDATE
     zero = (jnp.zeros((width, length)),) * 2 if few else (jnp.zeros((length, width)),)
     aside = (jnp.zeros(2), jnp.array([0.0, 1.0])) if pulled else (None, None)
     return FirstLayer(zero, None if numbers.momentum is None else zero, *aside)
 
 
-def padded(weights: Array | None, length: int) -> Array | None:
-    """f32[length]: the weights of a client's samples, cut or filled up with zeros; None for None."""
+def pad_weights(weights: Array | None, length: int) -> Array | None:
+    """Pad or cut the weights of a client's samples to f32[length]; None for None."""
     return None if weights is None else jnp.pad(weights[:length], (0, max(length - weights.shape[0], 0)))
 
 
-def _pick(model: Model, first: FirstDense, choice: Among, x: Array, y: Array, mask: Array) -> tuple[Array, Array]:
-    """(i32[] the model with the least loss on the samples, f32[n, h] the outputs of its first kernel for them)."""
+def _choose(model: Model, first: FirstDense, choice: Among, x: Array, y: Array, mask: Array) -> tuple[Array, Array]:
+    """Return the model with the least loss on the samples, i32[], and the outputs f32[n, h] of its first kernel for them."""
     clusters, outputs = choice.models.shape[0], x @ choice.kernels
     width = outputs.shape[1] // clusters
     of = lambda k: jax.lax.dynamic_slice_in_dim(outputs, k * width, width, 1)  # noqa: E731
@@ -185,14 +185,15 @@ def _pick(model: Model, first: FirstDense, choice: Among, x: Array, y: Array, ma
     return which, of(which)
 
 
-def apart(first: FirstDense, model: Model, flat: Array) -> tuple[Array, Tree]:
-    """(the first kernel f32[inputs, h], the tree of all other parameters) of the flat parameters f32[d]."""
+def split_kernel(first: FirstDense, model: Model, flat: Array) -> tuple[Array, Tree]:
+    """Split the flat parameters f32[d] into the first kernel f32[inputs, h] and the tree of all other parameters."""
     params = model.unravel(flat)
-    return inner(params, first.kernel), without(params, first.kernel)
+    return get_path(params, first.kernel), drop_path(params, first.kernel)
 
 
-def pull_of(numbers: LocalStep, kernel: Array, anchor: Array | None) -> Array | None:
-    """Q f32[inputs, h]: what the proximal term and weight decay add to the gradient at the start; None: neither is in use."""
+def compute_pull(numbers: LocalStep, kernel: Array, anchor: Array | None) -> Array | None:
+    """Compute Q f32[inputs, h], the part of the gradient at the start from the proximal term and weight decay; None: neither is in
+    use."""
     parts = []
     if numbers.mu is not None and anchor is not None:
         parts.append(numbers.mu * (kernel - anchor))
@@ -201,8 +202,8 @@ def pull_of(numbers: LocalStep, kernel: Array, anchor: Array | None) -> Array | 
     return functools.reduce(jnp.add, parts) if parts else None
 
 
-def weighted(amounts: Array | None, *matrices: Array | None) -> Array:
-    """The sum of amounts[i] · matrices[i] over the matrices that are not None; 0 if `amounts` is None."""
+def weighted_sum(amounts: Array | None, *matrices: Array | None) -> Array:
+    """Sum amounts[i] · matrices[i] over the matrices that are not None; 0 if `amounts` is None."""
     if amounts is None:
         return jnp.float32(0)
     return sum((amounts[i] * m for i, m in enumerate(matrices) if m is not None), start=jnp.float32(0))
@@ -211,22 +212,22 @@ def weighted(amounts: Array | None, *matrices: Array | None) -> Array:
 def _loss_sum(
     model: Model, z: Array, params: Tree, first: FirstDense, y: Array, mask: Array, weights: Array | None = None
 ) -> Array:
-    """f32[]: the weighted sum of the samples' losses. z f32[B, h]: the outputs of the first kernel, without the bias."""
-    losses = model.loss(first.rest(params, z + inner(params, first.bias)), y)
+    """Compute the weighted sum of the samples' losses, f32[]. z f32[B, h]: the outputs of the first kernel, without the bias."""
+    losses = model.loss(first.rest(params, z + get_path(params, first.bias)), y)
     return jnp.sum(jnp.where(mask, losses if weights is None else weights * losses, 0.0))
 
 
-def _across(a: Coefficients, x: Array) -> Array:
-    """f32[inputs, h]: Xᵀ A, computed as (Aᵀ X)ᵀ. For a thin A this order is three times as fast on a CPU; a barrier keeps XLA from
+def _product_across(a: Coefficients, x: Array) -> Array:
+    """Compute Xᵀ A f32[inputs, h] as (Aᵀ X)ᵀ. For a thin A this order is three times as fast on a CPU; a barrier keeps XLA from
     changing it."""
     product = (a[0].T if len(a) == 1 else a[0]) @ x
-    return (jax.lax.optimization_barrier(product) if product.shape[0] <= THIN else product).T
+    return (jax.lax.optimization_barrier(product) if product.shape[0] <= MAX_THIN_OUTPUTS else product).T
 
 
-def _seen(fixed: Fixed, layer: FirstLayer, where: Array | None, begun: Array | None) -> tuple[Array, Array, Array | None]:
-    """(f32[B, h] the outputs of the first kernel for the batch, i32[B] its labels, f32[B] its weights or None). `where` i32[B]: the
-    positions of the batch; None: all samples. `begun` bool[]: False in the first step, where A is still zero; None: every step
-    computes with A, as on a GPU, whose host would have to decide."""
+def _read_batch(fixed: Fixed, layer: FirstLayer, where: Array | None, begun: Array | None) -> tuple[Array, Array, Array | None]:
+    """Return (f32[B, h] the outputs of the first kernel for the batch, i32[B] its labels, f32[B] its weights or None). `where`
+    i32[B]: the positions of the batch; None: all samples. `begun` bool[]: False in the first step, where A is still zero; None:
+    every step computes with A, as on a GPU, whose host would have to decide."""
 
     def rows(matrix: Array) -> Array:
         return matrix if where is None else matrix[where]
@@ -245,8 +246,8 @@ def _seen(fixed: Fixed, layer: FirstLayer, where: Array | None, begun: Array | N
 
 
 def _move(gram: Gram, layer: FirstLayer, numbers: LocalStep, where: Array | None, dz: Array) -> FirstLayer:
-    """The first layer after one step of SGD: what `stepper` and `optimiser.sgd` do, written for the coefficients. `dz` f32[B, h]:
-    the gradient by the outputs of the layer for the samples `where` (None: all samples)."""
+    """Do one step of SGD on the first layer: `make_stepper` and `optimiser.sgd`, written for the coefficients. `dz` f32[B, h]: the
+    gradient by the outputs of the layer for the samples `where` (None: all samples)."""
     lr, momentum = numbers.lr, numbers.momentum
     pulls = [pull for pull in (numbers.mu, numbers.weight_decay) if pull is not None]
     shrink = functools.reduce(jnp.add, pulls) if pulls else None
@@ -255,13 +256,13 @@ def _move(gram: Gram, layer: FirstLayer, numbers: LocalStep, where: Array | None
 
     if momentum is None:
         kept = 1.0 if shrink is None else 1 - lr * shrink
-        a = _plus(layer.a if shrink is None else each(lambda a: kept * a, layer.a), gram, where, lr * dz)
+        a = _add_rows(layer.a if shrink is None else each(lambda a: kept * a, layer.a), gram, where, lr * dz)
         return layer._replace(a=a, moved=None if layer.moved is None else kept * layer.moved + lr * constant)
     assert layer.u is not None
     u = each(lambda u: momentum * u, layer.u)
     if shrink is not None:
         u = each(lambda u, a: u - shrink * a, u, layer.a)
-    u = _plus(u, gram, where, dz)
+    u = _add_rows(u, gram, where, dz)
     a = each(lambda a, u: a + lr * u, layer.a, u)
     if layer.moved is None or layer.speed is None:
         return layer._replace(a=a, u=u)
@@ -269,8 +270,8 @@ def _move(gram: Gram, layer: FirstLayer, numbers: LocalStep, where: Array | None
     return FirstLayer(a, u, layer.moved + lr * speed, speed)
 
 
-def _plus(to: Coefficients, gram: Gram, where: Array | None, what: Array) -> Coefficients:
-    """The coefficients after `what` f32[B, h] is added to the rows `where` i32[B] of A (None: to all rows)."""
+def _add_rows(to: Coefficients, gram: Gram, where: Array | None, what: Array) -> Coefficients:
+    """Add `what` f32[B, h] to the rows `where` i32[B] of A (None: to all rows)."""
     if where is None:
         return (to[0] + what,)
     if len(to) == 1:

@@ -1,4 +1,4 @@
-"""HOST. The choice of how many clients an accelerator trains side by side.
+"""HOST. Choose how many clients an accelerator trains side by side.
 
 Clients that train side by side all wait for the one with the most steps. If fewer train at a time, and clients of about equal work
 train together, they wait little. But then more steps are done one after another, and each step has a fixed cost.
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-LEAST = 128
+MIN_LANES = 128
 """At least this number of clients train side by side: fewer would not keep an accelerator busy."""
 
 
@@ -23,15 +23,16 @@ class Packed(NamedTuple):
     """The number of steps of single clients that are computed, including those of clients that wait."""
 
 
-def typical(steps: np.ndarray, participants: int) -> np.ndarray:
-    """i64[S], descending: typical numbers of steps of a round's S participants, as quantiles of the steps i64[C] of all clients."""
+def typical_steps(steps: np.ndarray, participants: int) -> np.ndarray:
+    """Return typical numbers of steps of a round's S participants, i64[S], descending, as quantiles of the steps i64[C] of all
+    clients."""
     at = ((np.arange(participants) + 0.5) / participants * len(steps)).astype(np.int64)
     return np.sort(steps)[::-1][at]
 
 
-def packed(steps: np.ndarray, width: int, block: int = 0) -> Packed:
-    """The cost of a round of clients with these steps i64[S], descending, of which `width` train at a time. `block`: they are taken
-    in blocks of this number first. A width of 0 means all clients of a block, a block of 0 all clients."""
+def pack(steps: np.ndarray, width: int, block: int = 0) -> Packed:
+    """Compute the cost of a round of clients with these steps i64[S], descending, of which `width` train at a time. `block`: they
+    are divided into blocks of this number first. A width of 0 means all clients of a block, a block of 0 all clients."""
     number = len(steps)
     block = min(block or number, number)
     width = min(width or block, block)
@@ -39,16 +40,17 @@ def packed(steps: np.ndarray, width: int, block: int = 0) -> Packed:
     return Packed(in_a_row, in_a_row * width)
 
 
-def best(steps: np.ndarray, block: int = 0) -> int:
-    """The number of clients to train at a time in each block of participants; 0: all of the block. Candidates are LEAST and larger
-    even parts of a block. The best candidate has the least sum of two ratios: its steps in a row to those of training all at once,
-    and its computed steps to the clients' real steps. If parts can be small enough, neither ratio is much above 2."""
+def choose_width(steps: np.ndarray, block: int = 0) -> int:
+    """Choose the number of clients to train at a time in each block of participants; 0: all of the block. Candidates are MIN_LANES
+    and larger even parts of a block. The best candidate has the smallest sum of two ratios: its steps in a row to the steps of
+    training all at once, and its computed steps to the clients' real steps. If parts can be small enough, neither ratio is much
+    above 2."""
     number = min(block or len(steps), len(steps))
-    at_once, real = packed(steps, 0, block).in_a_row, int(steps.sum())
+    at_once, real = pack(steps, 0, block).in_a_row, int(steps.sum())
 
     def price(width: int) -> float:
-        round_ = packed(steps, width, block)
+        round_ = pack(steps, width, block)
         return round_.in_a_row / max(at_once, 1) + round_.computed / max(real, 1)
 
     even = (-(-number // int(2 ** (i / 2))) for i in range(2, 40))
-    return min((0, *(width for width in (*even, LEAST) if LEAST <= width < number)), key=price)
+    return min((0, *(width for width in (*even, MIN_LANES) if MIN_LANES <= width < number)), key=price)

@@ -1,8 +1,8 @@
 """Counting the local steps of a round while it is traced, for the simulated clock (`engine.wall`): how many steps each client does,
-in all trainings of a method together. Where nobody counts, nothing is computed.
+in all trainings of a method together. If nothing counts, nothing is computed.
 
 A training is counted where a method asks for it (`Solver.fit`, `Solver.train`, `train_and_mix`), not where it is carried out, so
-that plans do not matter. A method that trains in a branch uses `branch` in place of `jax.lax.cond`."""
+that plans do not matter. A method that trains in a branch uses `branch` instead of `jax.lax.cond`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Out = TypeVar("Out")
 
 
 class Meter:
-    """What has been counted."""
+    """The counts so far."""
 
     def __init__(self, clients: int):
         self.steps = jnp.zeros(clients)
@@ -34,7 +34,7 @@ _open: contextvars.ContextVar[Meter | None] = contextvars.ContextVar("meter", de
 
 
 @contextlib.contextmanager
-def _with(meter: Meter | None) -> Iterator[None]:
+def _use_meter(meter: Meter | None) -> Iterator[None]:
     token = _open.set(meter)
     try:
         yield
@@ -43,24 +43,24 @@ def _with(meter: Meter | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def metering(clients: int) -> Iterator[Meter]:
-    """In this context, the steps of all trainings are counted."""
+def meter_steps(clients: int) -> Iterator[Meter]:
+    """Count the steps of all trainings."""
     meter = Meter(clients)
-    with _with(meter):
+    with _use_meter(meter):
         yield meter
 
 
 @contextlib.contextmanager
-def counted(federation: Federation, jobs: Jobs, work: Work) -> Iterator[None]:
-    """In this context, these jobs are done; trainings within it are parts of them, and are not counted again."""
+def count_steps(federation: Federation, jobs: Jobs, work: Work) -> Iterator[None]:
+    """Mark a training: these jobs are done, and trainings within it are parts of them and not counted again."""
     if (meter := _open.get()) is not None:
         meter.steps = meter.steps.at[jobs.client].add(train_steps(federation, jobs, work).astype(jnp.float32))
-    with _with(None):
+    with _use_meter(None):
         yield
 
 
 def count_beside(clients: Array, vectors: int = 1, floats_up: Array | int = 0) -> None:
-    """Adds to this round's traffic a number of `clients` that send something beside the participants: each of them `vectors` down
+    """Add to this round's traffic a number of `clients` that send something besides the participants: each of them `vectors` down
     and up, all of them together `floats_up`."""
     if (meter := _open.get()) is not None:
         more = (vectors * clients, vectors * clients, 0, floats_up)
@@ -75,7 +75,7 @@ def branch(which: Array, one: Callable[[], Out], other: Callable[[], Out]) -> Ou
 
     def metered(f: Callable[[], Out]) -> Callable[[], tuple[Out, tuple[Array, Traffic, Array]]]:
         def call() -> tuple[Out, tuple[Array, Traffic, Array]]:
-            with metering(meter.steps.shape[0]) as inside:
+            with meter_steps(meter.steps.shape[0]) as inside:
                 out = f()
             return out, (inside.steps, inside.beside, inside.senders)
 

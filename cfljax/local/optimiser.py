@@ -12,7 +12,7 @@ class Start(Protocol):
     """Makes the state of the optimiser."""
 
     def __call__(self, params: Tree, velocity: Tree | None, /) -> Tree:
-        """The state before the first step. `velocity`: the momentum buffers to start with; None: zeros."""
+        """Return the state before the first step. `velocity`: the momentum buffers to start with; None: zeros."""
 
 
 class Move(Protocol):
@@ -29,15 +29,15 @@ class StepRule(NamedTuple):
     step: Move
 
 
-def decayed(hyper: Hyper, t: Array) -> Hyper:
-    """The numbers of round t, with its learning rate."""
+def decay_rate(hyper: Hyper, t: Array) -> Hyper:
+    """Return the numbers of round t, with its learning rate."""
     if "lr_decay" not in hyper:
         return hyper
     return hyper | {"lr": hyper["lr"] * hyper["lr_decay"] ** t.astype(jnp.float32)}
 
 
 def sgd(numbers: LocalStep) -> StepRule:
-    """SGD: u ← momentum · u + g; w ← w − lr · u. Its state is the buffer u, or empty without momentum."""
+    """Make the rule of SGD: u ← momentum · u + g; w ← w − lr · u. Its state is the buffer u, or empty without momentum."""
     lr, momentum = numbers.lr, numbers.momentum
 
     def init(params: Tree, velocity: Tree | None) -> Tree:
@@ -54,7 +54,7 @@ def sgd(numbers: LocalStep) -> StepRule:
 
 
 def from_optax(name: str, arguments: dict[str, object], lr: Array) -> StepRule:
-    """The optimiser of optax with this name and these arguments; `lr` f32[] may be traced."""
+    """Make a rule of the optimiser of optax with this name and these arguments; `lr` f32[] may be traced."""
     transform = getattr(optax, name)(lr, **arguments)
 
     def step(grads: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:

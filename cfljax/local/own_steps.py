@@ -1,5 +1,5 @@
-"""Local training by steps that a method defines: it decides what a step does with gradients, and what a client keeps at home. Which
-samples a step sees, and how many steps there are, is as in any other training."""
+"""Local training by steps that a method defines: it decides how a step uses gradients, and which numbers stay with the client. The
+samples and the number of steps are as in any other training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from cfljax import keys
 from cfljax.lazy import jnp
-from cfljax.local.gradients import Gradient, Samples, batch_gradient, batches_of, full_gradient, whole_batch
+from cfljax.local.gradients import Gradient, Samples, batch_gradient, full_gradient, make_batches, whole_batch
 from cfljax.local.optimiser import StepRule
 from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task, all_steps
 from cfljax.types import Array, Federation, Hyper, Model, Tree, Updates
@@ -18,7 +18,7 @@ class GradientAt(Protocol):
     """Gives the gradients of a step."""
 
     def __call__(self, params: Tree, half: int | None = None) -> Gradient:
-        """Loss and gradient at these parameters on the step's samples; with `half` 0 or 1 on every second of them, from the
+        """Return loss and gradient at these parameters on the step's samples; with `half` 0 or 1 on every second of them, from the
         first or from the second on (a single sample is in both halves). All gradients of a step have the same crops and dropout."""
 
 
@@ -49,14 +49,14 @@ def train_by(
     """Return the training of one client. `in_lines`: as in `train_steps_of`."""
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
     every = all_steps(course, orders) if orders is not None and orders.in_order else None
-    batch_of = batches_of(federation, task.client, task.weights, every, in_lines)
+    batch_of = make_batches(federation, task.client, task.weights, every, in_lines)
 
     def visit(at: tuple[Tree, Array], seen: StepSamples | None, number: Array) -> tuple[Tree, Array]:
         key = keys.fold(task.key, "step", number)
         if seen is None:
-            gradient, samples = _of_all(model, federation, task, course, whole, key), course.samples
+            gradient, samples = _full_gradients(model, federation, task, course, whole, key), course.samples
         else:
-            gradient, samples = _of_batch(model, batch_of(seen, number), seen, key), seen.samples
+            gradient, samples = _batch_gradients(model, batch_of(seen, number), seen, key), seen.samples
         carry, loss = steps.step(gradient, at[0])
         return carry, at[1] + loss * samples
 
@@ -70,25 +70,27 @@ def train_by(
     return Stepwise(lambda: (steps.begin(model.unravel(task.start), task.home), jnp.float32(0)), visit, end)
 
 
-def _of_batch(model: Model, batch: Samples, seen: StepSamples, key: Array) -> GradientAt:
-    """The gradients of a step on a mini-batch."""
+def _batch_gradients(model: Model, batch: Samples, seen: StepSamples, key: Array) -> GradientAt:
+    """Make the gradients of a step on a mini-batch."""
 
     def gradient(params: Tree, half: int | None = None) -> Gradient:
         if half is None:
             return batch_gradient(model, params, batch, key, seen.samples)
-        mask, number = _half(half, jnp.arange(batch.mask.shape[0]), seen.samples)
+        mask, number = _select_half(half, jnp.arange(batch.mask.shape[0]), seen.samples)
         return batch_gradient(model, params, batch._replace(mask=batch.mask & mask), key, number)
 
     return gradient
 
 
-def _of_all(model: Model, federation: Federation, task: Task, course: Course, whole: Samples | None, key: Array) -> GradientAt:
-    """The gradients of a step on all samples of the client."""
+def _full_gradients(
+    model: Model, federation: Federation, task: Task, course: Course, whole: Samples | None, key: Array
+) -> GradientAt:
+    """Make the gradients of a step on all samples of the client."""
 
     def gradient(params: Tree, half: int | None = None) -> Gradient:
         if half is None:
             return full_gradient(model, federation, task.client, params, whole, key, weights=task.weights)
-        mask, number = _half(half, jnp.arange(federation.train.longest), course.samples)
+        mask, number = _select_half(half, jnp.arange(federation.train.longest), course.samples)
         weights = jnp.where(mask, course.samples / jnp.maximum(number, 1), 0.0)
         if task.weights is not None:
             weights = weights * task.weights[: federation.train.longest]
@@ -98,8 +100,8 @@ def _of_all(model: Model, federation: Federation, task: Task, course: Course, wh
     return gradient
 
 
-def _half(half: int, places: Array, samples: Array) -> tuple[Array, Array]:
-    """(bool[B]: which of the places belong to a half, i32[]: how many of the samples do)."""
+def _select_half(half: int, places: Array, samples: Array) -> tuple[Array, Array]:
+    """Return which positions belong to a half, bool[B], and how many of the samples do, i32[]."""
     single = samples == 1
     mask = (places % 2 == half) | single
     return mask, jnp.where(single, 1, (samples + 1 - half) // 2)

@@ -1,5 +1,5 @@
-"""Which parts of a model everybody shares, which a cluster shares, which stay with the client (`train.parts`), and which do not
-train (`train.freeze`)."""
+"""Parts of a model that all clients share, that a cluster shares, that stay with the client (`train.parts`), or that do not train
+(`train.freeze`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cfljax.models.flat import head_of, part_of
 from cfljax.types import Array, Federation, Hyper, Jobs, Model, Updates
 
 ALL, CLUSTER, CLIENT, FROZEN = "all", "cluster", "client", "frozen"
-"""Who shares a part: everybody, the members of a cluster, or nobody; or it does not train in the rounds, and stays as it began."""
+"""Who shares a part: all clients, the members of a cluster, or nobody; or it does not train in the rounds."""
 BODY, HEAD = "body", "head"
 
 
@@ -67,61 +67,61 @@ class ModelParts:
         return self.columns(FROZEN)
 
 
-def parts_of(model: Model, table: Iterable[tuple[str, str]], head_apart: bool = False) -> ModelParts:
-    """The parts of a model by a table of pairs (name, kind). A name is `body`, `head` or the beginning of the paths of parameters;
-    of several that fit the longest counts, and what none names is of kind "cluster". `head_apart`: a schedule trains the head apart
-    from the body. Raises SpecError."""
+def divide_model(model: Model, table: Iterable[tuple[str, str]], head_apart: bool = False) -> ModelParts:
+    """Divide a model by a table of pairs (name, kind). A name is `body`, `head` or a prefix of the paths of parameters; the longest
+    match counts, and parameters without a match are of kind "cluster". `head_apart`: a schedule trains the head separately. Raises
+    a SpecError."""
     kinds = np.full(model.size, CLUSTER, dtype="<U7")
     head = np.zeros(model.size, bool)
     named = dict(table)
     if head_apart or named.keys() & {BODY, HEAD}:
         head = part_of(model, head_of(model))
         if head.all():
-            raise SpecError(f'model "{model.name}": has one layer, so its head is all of it and there is no body: take more layers')
+            raise SpecError(f'model "{model.name}": has one layer, so its head is all of it and there is no body; use more layers')
         for name, which in ((BODY, ~head), (HEAD, head)):
             kinds[which] = named.get(name, CLUSTER)
     for name in sorted(named.keys() - {BODY, HEAD}, key=len):
         kinds[part_of(model, name)] = named[name]
     if not np.isin(kinds, (ALL, CLUSTER)).any():
         if FROZEN in kinds:
-            raise SpecError("train.freeze: no part is left that trains and is learnt together; freeze less")
-        raise SpecError('train.parts: everything stays with the client, and nothing is learnt together: take method "local"')
+            raise SpecError("train.freeze: no shared part is left that trains; freeze fewer parts")
+        raise SpecError('train.parts: everything stays with the client, and nothing is shared; use method "local"')
     ends = [*np.flatnonzero(kinds[1:] != kinds[:-1]) + 1, model.size]
     runs = [(int(a), int(b), str(kinds[a])) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     edges = np.flatnonzero(np.diff(np.concatenate([[0], head, [0]])))
     return ModelParts(model.size, tuple(runs), tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2)))
 
 
-def put_home(parts: ModelParts | None, federation: Federation, client: Array, start: Array) -> Array:
-    """f32[d]: the model f32[d] with what stays with the client in it."""
+def insert_home(parts: ModelParts | None, federation: Federation, client: Array, start: Array) -> Array:
+    """Insert the client-side parameters into the model f32[d]."""
     if parts is None or federation.own is None:
         return start
     return start.at[parts.home].set(federation.own[client])
 
 
-def travelling(parts: ModelParts | None, row: Array) -> Array:
-    """f32[d]: the row f32[d] with zeros for what stays with the client or does not train."""
+def mask_home(parts: ModelParts | None, row: Array) -> Array:
+    """Set the client-side and frozen parts of the row f32[d] to zero."""
     return row if parts is None or not parts.kept.size else row.at[parts.kept].set(0.0)
 
 
-def split(parts: ModelParts | None, updates: Updates) -> Updates:
-    """The updates of one participant, with those of what stays with it apart. Where these are broken, it sends nothing usable."""
+def split_home(parts: ModelParts | None, updates: Updates) -> Updates:
+    """Separate the client-side part of one participant's update. If it is broken, the participant sends nothing usable."""
     if parts is None or not parts.home.size:
         return updates
     home = updates.delta[parts.home]
-    delta = jnp.where(usable(home[None])[0], travelling(parts, updates.delta), jnp.nan)
-    velocity = None if updates.velocity is None else travelling(parts, updates.velocity)
+    delta = jnp.where(usable(home[None])[0], mask_home(parts, updates.delta), jnp.nan)
+    velocity = None if updates.velocity is None else mask_home(parts, updates.velocity)
     return updates._replace(delta=delta, velocity=velocity, home=home)
 
 
-def arrived(
+def receive(
     sending: Sending, parts: ModelParts | None, hyper: Hyper, key: Array, uid: Array, row: Array, unit: Array | float = 1.0
 ) -> Array:
-    """f32[d]: as `send.arrived`, which gets only what travels of the row f32[d]; what stays with the client becomes zero."""
-    return _arrived_of_all(sending, parts, hyper, key, uid, row, None, unit)[0]
+    """Do what `send.receive` does with the part of the row f32[d] that travels; the client-side part becomes zero."""
+    return _receive_all(sending, parts, hyper, key, uid, row, None, unit)[0]
 
 
-def _arrived_of_all(
+def _receive_all(
     sending: Sending,
     parts: ModelParts | None,
     hyper: Hyper,
@@ -131,16 +131,17 @@ def _arrived_of_all(
     residual: Array | None,
     unit: Array | float = 1.0,
 ) -> tuple[Array, Array | None]:
-    """As `send.arrived_of_all`, with what travels of the row f32[d] and of the residual f32[d]; the rest of both is zero."""
+    """Do what `send.receive_all` does with the part of the row f32[d] and of the residual f32[d] that travels; the rest
+    of both is zero."""
     if parts is None or not parts.kept.size:
-        return send.arrived_of_all(sending, hyper, key, uid, row, residual, unit)
+        return send.receive_all(sending, hyper, key, uid, row, residual, unit)
     away = None if residual is None else residual[parts.away]
-    sent, left = send.arrived_of_all(sending, hyper, key, uid, row[parts.away], away, unit)
+    sent, left = send.receive_all(sending, hyper, key, uid, row[parts.away], away, unit)
     whole = lambda travels: jnp.zeros_like(row).at[parts.away].set(travels)  # noqa: E731
     return whole(sent), None if left is None else whole(left)
 
 
-def sent(
+def send_parts(
     sending: Sending,
     parts: ModelParts | None,
     one_vector: bool,
@@ -150,21 +151,21 @@ def sent(
     task: Task,
     updates: Updates,
 ) -> Updates:
-    """The updates of one participant as the server receives them. The change of its momentum buffer is sent, too; times `lr` it
-    has the scale of an update. With `one_vector` only the buffer is sent, and the update is computed from it. Where the federation
-    has residuals, the update comes with that of its client."""
+    """Return the updates of one participant as the server receives them. The change of its momentum buffer is sent, too; times `lr`
+    it has the scale of an update. With `one_vector` only the buffer is sent, and the update is computed from it. If the federation
+    has residuals, the update comes with the client's."""
     uid = federation.uid[task.client]
     residual = None if federation.residual is None else federation.residual[task.client]
 
     def arrive(of: tuple[Array, Array | None, Array | None]) -> tuple[Array, Array | None, Array | None]:
         delta, velocity, left = of
         if one_vector and velocity is not None:
-            buffer = arrived(sending, parts, hyper, task.key, uid, velocity, lr)
+            buffer = receive(sending, parts, hyper, task.key, uid, velocity, lr)
             return -lr * buffer, buffer, left
-        delta, left = _arrived_of_all(sending, parts, hyper, task.key, uid, delta, left)
+        delta, left = _receive_all(sending, parts, hyper, task.key, uid, delta, left)
         if velocity is None or task.velocity is None:
             return delta, None, left
-        change = arrived(sending, parts, hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
+        change = receive(sending, parts, hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
         return delta, task.velocity + change, left
 
     delta, velocity, left = jax.lax.cond(task.mask, arrive, lambda of: of, (updates.delta, updates.velocity, residual))
@@ -174,28 +175,27 @@ def sent(
 def own_losses(
     gradient: Callable[[Federation, Jobs], tuple[Array, Array]], federation: Federation, models: Array, clients: Array, mask: Array
 ) -> Array:
-    """f32[K, S]: as `Solver.losses`, of models into which each client has put its own part. `gradient`: `Solver.gradient`."""
+    """Compute `Solver.losses` f32[K, S] of models with each client's own part. `gradient`: `Solver.gradient`."""
     shares, first = jnp.ones(clients.shape[0]), jnp.zeros(clients.shape[0], jnp.int32)
     return jax.lax.map(lambda start: gradient(federation, Jobs(clients, mask, shares, start[None], first))[1], models)
 
 
-def turns_of(parts: ModelParts | None, epochs: int) -> Turns | None:
-    """Which parts train when: the first `epochs` epochs are the head's. None: all parts train in all epochs."""
+def make_turns(parts: ModelParts | None, epochs: int) -> Turns | None:
+    """Return which parts train when: the first `epochs` epochs train the head. None: all parts train in all epochs."""
     if parts is None or not (epochs or parts.frozen.size):
         return None
     head = np.zeros(parts.size, bool)
     for begin, end in parts.head:
         head[begin:end] = True
-    return Turns(epochs, head, _trains(parts))
+    return Turns(epochs, head, _training_mask(parts))
 
 
 def kernel_trains(parts: ModelParts | None, model: Model, kernel: tuple[str, ...]) -> bool:
-    """Whether the layer with the kernel at this path of keys trains; if not, no Gram matrix is needed."""
-    return parts is None or not parts.frozen.size or bool(_trains(parts)[part_of(model, "/".join(kernel))].any())
+    """Return whether the layer with the kernel at this path of keys trains; if not, no Gram matrix is needed."""
+    return parts is None or not parts.frozen.size or bool(_training_mask(parts)[part_of(model, "/".join(kernel))].any())
 
 
-def _trains(parts: ModelParts) -> np.ndarray:
-    """bool[d]: which numbers train at all."""
+def _training_mask(parts: ModelParts) -> np.ndarray:
     trains = np.ones(parts.size, bool)
     trains[parts.frozen] = False
     return trains

@@ -1,4 +1,4 @@
-"""How long each way of training a client takes on a machine, predicted from the machine's measured speed."""
+"""Predict how long each training backend takes for a client, from the machine's measured speed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 
 from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.lazy import jax, jnp
-from cfljax.local.gram import FEW, first_layer
-from cfljax.local.nested import inner
+from cfljax.local.gram import MAX_PRODUCT_UPDATE, first_layer
+from cfljax.local.nested import get_path
 from cfljax.local.parts import ModelParts, kernel_trains
 from cfljax.local.products import BLOCK, WHOLE
 from cfljax.local.schedule import Work
-from cfljax.local.sizes import LADDER
+from cfljax.local.sizes import GRAM_SIZES
 from cfljax.types import Array, Model, Tree
 
 MARGIN = 1.1
 """Training on the Gram matrix is chosen if it is predicted to be faster by this factor."""
-NARROW = 32
+NARROW_COLUMNS = 32
 """A product with fewer columns than this takes about as long as with this number of columns."""
-CACHE = 1 << 23
+CACHE_BYTES = 1 << 23
 """The size in bytes of a matrix that about fits into a core's cache."""
 
 
@@ -37,41 +37,42 @@ class Layer(NamedTuple):
     @property
     def width(self) -> int:
         """The number of outputs that decides the time of its products: a narrow layer is no faster than one of NARROW outputs."""
-        return max(self.outputs, NARROW)
+        return max(self.outputs, NARROW_COLUMNS)
 
 
 Making = Literal["beforehand", "in turn", "side by side"]
 """When Gram matrices are computed: before the first round, or in each round, for one client after another or several at once."""
 
 
-def making_of(sequential: bool, kept: bool) -> Making:
-    """When a plan computes Gram matrices. `sequential`: clients train one after another. `kept`: the matrices are computed once."""
+def choose_making(sequential: bool, kept: bool) -> Making:
+    """Return when a plan computes Gram matrices. `sequential`: clients train one after another. `kept`: the matrices are computed
+    once."""
     return "beforehand" if kept else "in turn" if sequential else "side by side"
 
 
-def layer_of(model: Model, parts: ModelParts | None = None) -> Layer | None:
-    """The shape of the model's first layer if it trains, and doing so on a Gram matrix is exact, else None."""
+def layer_shape(model: Model, parts: ModelParts | None = None) -> Layer | None:
+    """Return the shape of the model's first layer if it trains, and doing so on a Gram matrix is exact, else None."""
     first = first_layer(model)
     if first is None or not kernel_trains(parts, model, first.kernel):
         return None
     unravel = lambda flat: model.unravel(flat)  # noqa: E731 (a function of its own: JAX keeps its shapes as long as the function lives)
     leaf: Tree = jax.eval_shape(unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
-    return Layer(*inner(leaf, first.kernel).shape)
+    return Layer(*get_path(leaf, first.kernel).shape)
 
 
-def expected(layer: Layer, work: Work, samples: Array, steps: Array, sizes: tuple[int, ...], making: Making) -> Array:
-    """f32[S]: predicted seconds of each client's training on a typical core, on the Gram matrix for its size or, if it is larger
+def expected_seconds(layer: Layer, work: Work, samples: Array, steps: Array, sizes: tuple[int, ...], making: Making) -> Array:
+    """Predict the seconds f32[S] of each client's training on a typical core, on the Gram matrix for its size or, if it is larger
     than all `sizes`, step by step. `samples` and `steps`: i32[S]."""
-    seconds = by_steps(TYPICAL, layer, work, samples, steps)
+    seconds = time_steps(TYPICAL, layer, work, samples, steps)
     for size in reversed(sizes):
-        seconds = jnp.where(samples <= size, by_gram(TYPICAL, layer, work, samples, size, steps, making), seconds)
+        seconds = jnp.where(samples <= size, time_gram(TYPICAL, layer, work, samples, size, steps, making), seconds)
     return jnp.where(steps > 0, seconds, 0.0)
 
 
-def by_steps(speed: Speed, layer: Layer, work: Work, samples: Numbers, steps: Numbers | None = None) -> Numbers:
-    """Predicted seconds of the first layer's part in training a client step by step. `samples` and `steps` are those of the client;
-    if they are arrays over clients, so is the result. Without `steps` the client does all steps of `work`."""
-    steps = steps_of(work, samples) if steps is None else steps
+def time_steps(speed: Speed, layer: Layer, work: Work, samples: Numbers, steps: Numbers | None = None) -> Numbers:
+    """Predict the seconds of the first layer's part in training a client step by step. `samples` and `steps` may be arrays over
+    clients; so is the result. Without `steps` the client does all steps of `work`."""
+    steps = count_steps(work, samples) if steps is None else steps
     if work.batch is None:
         fetched, each = samples * layer.inputs, speed.large
     else:
@@ -80,42 +81,42 @@ def by_steps(speed: Speed, layer: Layer, work: Work, samples: Numbers, steps: Nu
     return fetched * speed.value + steps * (speed.step + products)
 
 
-def by_gram(
+def time_gram(
     speed: Speed, layer: Layer, work: Work, samples: Numbers, size: int, steps: Numbers | None = None, making: Making = "in turn"
 ) -> Numbers:
-    """Like `by_steps`, for training the client on a Gram matrix of `size` rows."""
-    steps = steps_of(work, samples) if steps is None else steps
+    """Predict as `time_steps` does, for training the client on a Gram matrix of `size` rows."""
+    steps = count_steps(work, samples) if steps is None else steps
     pairs = samples * (samples + BLOCK) / 2 if making == "in turn" and size > WHOLE else size * size * (making != "beforehand")
     once = layer.inputs * ((pairs + 2 * size * layer.width) * speed.large + size * speed.value)
     if work.batch is None:
         return once + steps * (speed.step + size * size * layer.width * speed.large)
-    few = making != "side by side" and max(work.batch, layer.outputs) <= FEW
-    near = few and 4 * size * size <= CACHE  # its rows need not be fetched
+    few = making != "side by side" and max(work.batch, layer.outputs) <= MAX_PRODUCT_UPDATE
+    near = few and 4 * size * size <= CACHE_BYTES  # its rows need not be fetched
     each = layer.outputs * speed.small + (0 if near else speed.value)
     return once + steps * (speed.step + work.batch * size * each)
 
 
 def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int, making: Making = "in turn") -> int:
-    """The number of samples up to which training on the Gram matrix is predicted to be faster; 0: never. The prediction for a
-    matrix of some size assumes a client that has three quarters of that number of samples."""
+    """Return the number of samples up to which training on the Gram matrix is predicted to be faster; 0: never. The prediction for
+    a matrix size assumes a client with three quarters of that number of samples."""
     limit = 0
-    for size in (*(rung for rung in LADDER if rung < longest), min(longest, LADDER[-1])):
+    for size in (*(rung for rung in GRAM_SIZES if rung < longest), min(longest, GRAM_SIZES[-1])):
         samples = max(1, size * 3 // 4)
-        if by_gram(speed, layer, work, samples, size, making=making) * MARGIN > by_steps(speed, layer, work, samples):
+        if time_gram(speed, layer, work, samples, size, making=making) * MARGIN > time_steps(speed, layer, work, samples):
             break
         limit = size
-    return limit if limit < longest else max(limit, next((rung for rung in LADDER if rung >= longest), longest))
+    return limit if limit < longest else max(limit, next((rung for rung in GRAM_SIZES if rung >= longest), longest))
 
 
-def seconds_of_steps(model: Model, work: Work, counts: np.ndarray, steps: np.ndarray) -> float:
-    """Expected seconds of a round's steps i64[S] on a typical core, for a model that uses each parameter once per sample. `counts`
-    i32[C]: the clients' samples."""
+def predict_seconds(model: Model, work: Work, counts: np.ndarray, steps: np.ndarray) -> float:
+    """Predict the seconds of a round's steps i64[S] on a typical core, for a model that uses each parameter once per sample.
+    `counts` i32[C]: the clients' samples."""
     batch = work.batch or float(counts[counts > 0].mean()) if counts.any() else 0.0
     return float(steps.sum()) * (TYPICAL.step + 3 * batch * model.size * TYPICAL.small)
 
 
-def steps_of(work: Work, samples: Numbers) -> Numbers:
-    """The number of steps of a client that is no straggler; an array over clients if `samples` is one."""
+def count_steps(work: Work, samples: Numbers) -> Numbers:
+    """Count the steps of a client that is not a straggler; an array over clients if `samples` is one."""
     if work.steps is not None:
         return int(work.steps)
     assert work.epochs is not None

@@ -33,28 +33,28 @@ class Gram(NamedTuple):
     """i32[] the number of the client's rows after its first."""
 
     def of(self, where: Array) -> Array:
-        """f32[B, n]: the rows of the samples at the positions `where` i32[B]. In a shared array, filler gets the client's last
-        row."""
+        """Return the rows of the samples at the positions `where` i32[B], f32[B, n]. In a shared array, padding gets the client's
+        last row."""
         return self.rows[where if self.first is None else self.first + jnp.minimum(where, self.last)]
 
 
 def all_samples(federation: Federation, client: Array, length: int) -> tuple[Array, Array]:
-    """(f32[length, inputs], i32[length]): the samples of a client, which has at most `length`, and their labels; then zeros."""
+    """Return the samples of a client f32[length, inputs], which has at most `length`, and their labels i32[length]; then zeros."""
     place = jnp.arange(length, dtype=jnp.int32)
     x, y = take(federation, federation.train, client, place, place < federation.train.count[client])
     return x.reshape(length, -1), y
 
 
-def made(x: Array, count: Array, in_turn: bool) -> Gram:
-    """The matrix of samples x f32[n, inputs], of which only the first `count` are not zero. `in_turn`: a large matrix is computed
-    block by block, without the blocks of zeros."""
+def compute_gram(x: Array, count: Array, in_turn: bool) -> Gram:
+    """Compute the matrix of samples x f32[n, inputs], of which only the first `count` are not zero. `in_turn`: a large matrix is
+    computed block by block, without the blocks of zeros."""
     whole = not in_turn or x.shape[0] <= WHOLE
     return Gram(x @ x.T if whole else products(x, count), None, count - 1)
 
 
-def kept(grams: Grams, client: Array, count: Array, length: int, whole: bool) -> Gram:
-    """The matrix of a client of `count` samples, from the array of `grams` for clients of up to `length`. `whole`: as f32[length,
-    length] with zeros after the client's rows; else as a part of that array."""
+def read_gram(grams: Grams, client: Array, count: Array, length: int, whole: bool) -> Gram:
+    """Return the matrix of a client of `count` samples, from the array of `grams` for clients of up to `length`. `whole`: as
+    f32[length, length] with zeros after the client's rows; otherwise as a part of that array."""
     rows, first = grams.rows[grams.sizes.index(length)], grams.start[client]
     if not whole:
         return Gram(rows, first, count - 1)
@@ -63,7 +63,8 @@ def kept(grams: Grams, client: Array, count: Array, length: int, whole: bool) ->
 
 
 def products(x: Array, count: Array) -> Array:
-    """f32[n, n]: X Xᵀ of the first `count` samples, zeros elsewhere. Blocks above the diagonal are mirrored, not computed."""
+    """Compute X Xᵀ f32[n, n] of the first `count` samples, zeros elsewhere. Blocks above the diagonal are mirrored, not
+    computed."""
     length = x.shape[0]
     some = lambda i: jax.lax.dynamic_slice_in_dim(x, i * BLOCK, BLOCK)  # noqa: E731 (the last block ends where x does)
 
@@ -80,25 +81,25 @@ def products(x: Array, count: Array) -> Array:
     return jax.lax.fori_loop(0, -(-count // BLOCK), row, jnp.zeros((length, length)))
 
 
-def memory(counts: np.ndarray, sizes: tuple[int, ...]) -> int:
-    """HOST. The size in bytes of the Gram matrices of clients with these numbers of samples i32[C]."""
-    return sum(4 * size * rows for size, rows in zip(sizes, _laid_out(counts, sizes)[2], strict=True))
+def count_bytes(counts: np.ndarray, sizes: tuple[int, ...]) -> int:
+    """HOST. Return the bytes of the Gram matrices of clients with these numbers of samples i32[C]."""
+    return sum(4 * size * rows for size, rows in zip(sizes, _lay_out(counts, sizes)[2], strict=True))
 
 
-def grams_of(federation: Federation, sizes: tuple[int, ...]) -> Grams:
-    """HOST. The Gram matrices of all clients, as numpy arrays. Clients that are larger than the last size have none."""
-    which, start, room = _laid_out(np.asarray(federation.train.count), sizes)
+def compute_grams(federation: Federation, sizes: tuple[int, ...]) -> Grams:
+    """HOST. Compute the Gram matrices of all clients, as numpy arrays. Clients that are larger than the last size have none."""
+    which, start, room = _lay_out(np.asarray(federation.train.count), sizes)
     rows = tuple(np.zeros((number, size), np.float32) for number, size in zip(room, sizes, strict=True))
-    for client, x in _samples_of_each(federation, np.flatnonzero(which >= 0)):
+    for client, x in _iterate_clients(federation, np.flatnonzero(which >= 0)):
         at = start[client]
         rows[which[client]][at : at + len(x), : len(x)] = x @ x.T
     return Grams(on_host(start), tuple(map(on_host, rows)))
 
 
-def _laid_out(counts: np.ndarray, sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """(i32[C] the index of each client's size, −1: none; i32[C] its first row in the array for that size; the number of rows of
-    each array). After a client's first row each array has at least `size` − 1 more, so that a square matrix can be read in one
-    piece."""
+def _lay_out(counts: np.ndarray, sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Lay out the matrices: i32[C] the index of each client's size, −1: none; i32[C] its first row in the array for that size; the
+    number of rows of each array. After a client's first row each array has at least `size` − 1 more, so that a square matrix can be
+    read as one slice."""
     which = np.searchsorted(sizes, counts).astype(np.int32)
     which[(counts == 0) | (which == len(sizes))] = -1
     start, room = np.zeros(len(counts), np.int32), []
@@ -109,11 +110,11 @@ def _laid_out(counts: np.ndarray, sizes: tuple[int, ...]) -> tuple[np.ndarray, n
     return which, start, room
 
 
-def _samples_of_each(federation: Federation, clients: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields (client, f32[n, inputs] its n training samples) for each of the clients i32[m], in this order."""
+def _iterate_clients(federation: Federation, clients: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (client, f32[n, inputs] its n training samples) for each of the clients i32[m], in this order."""
     rows, start, count = (np.asarray(a) for a in (federation.train.rows, federation.train.start, federation.train.count))
     own = [rows[start[client] : start[client] + count[client]] for client in clients]
-    tiles = _tiles(federation, np.repeat(clients, count[clients]).astype(np.int32), np.concatenate([rows[:0], *own]))
+    tiles = _iterate_tiles(federation, np.repeat(clients, count[clients]).astype(np.int32), np.concatenate([rows[:0], *own]))
     line = None
     for client in clients:
         while line is None or len(line) < count[client]:
@@ -122,9 +123,9 @@ def _samples_of_each(federation: Federation, clients: np.ndarray) -> Iterator[tu
         line = line[count[client] :]
 
 
-def _tiles(federation: Federation, client: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields f32[TILE, inputs]: the samples at the next TILE of the pool rows i32[T], each as its client i32[T] sees it. The last
-    array is filled up with zeros."""
+def _iterate_tiles(federation: Federation, client: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield f32[TILE, inputs]: the samples at the next TILE of the pool rows i32[T], each as its client i32[T] sees it. The last
+    array is padded with zeros."""
     for begin in range(0, len(rows), TILE):
         place = np.arange(begin, begin + TILE)
         there = np.minimum(place, len(rows) - 1)

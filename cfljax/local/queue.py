@@ -13,8 +13,19 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cfljax.lazy import custom_vmap, jax, jnp
-from cfljax.local.schedule import STEPS, Course, Orders, Stepwise, Task, batch_of, course_of, orders_of, steps_at, together
-from cfljax.local.ways import Setting, by_steps, send_update, train_one
+from cfljax.local.schedule import (
+    STEPS,
+    Course,
+    Orders,
+    Stepwise,
+    Task,
+    batch_size,
+    count_work,
+    group_steps,
+    make_orders,
+    steps_at,
+)
+from cfljax.local.ways import Setting, make_trainer, send_update, train_by_steps
 from cfljax.types import Array, Federation, Hyper, Tree, Updates
 
 MIN_JOBS = 128
@@ -43,14 +54,14 @@ class Tables(NamedTuple):
     velocity: Array | None
 
 
-def task_of(row: Rows, tables: Tables) -> Task:
+def make_task(row: Rows, tables: Tables) -> Task:
     """Return the job of one row with its models."""
     of = lambda table, at: None if table is None else table[at]  # noqa: E731
     models = (tables.start[row.which], of(tables.anchor, row.anchor_of), of(tables.velocity, row.which))
     return row.task._replace(start=models[0], anchor=models[1], velocity=models[2])
 
 
-def lanes_of(steps: list[int]) -> int:
+def choose_lanes(steps: list[int]) -> int:
     """Return the number of lanes for clients with these steps; 0 if all of them should train side by side.
 
     With as many lanes as the total work is larger than the longest client, the lanes are busy for as long as that client trains. A
@@ -63,11 +74,11 @@ def lanes_of(steps: list[int]) -> int:
 
 
 @functools.cache
-def in_queue(solver: Setting, sends: bool) -> Callable[[Federation, Rows, Tables], Updates]:
+def make_queue(solver: Setting, sends: bool) -> Callable[[Federation, Rows, Tables], Updates]:
     """Return the function that trains jobs in the lanes of the solver's plan. Under `vmap` all runs' jobs form one queue."""
 
     def in_lockstep(federation: Federation, rows: Rows, tables: Tables) -> Updates:
-        return jax.vmap(lambda row: train_one(solver, sends, federation, row.hyper)(task_of(row, tables)))(rows)
+        return jax.vmap(lambda row: make_trainer(solver, sends, federation, row.hyper)(make_task(row, tables)))(rows)
 
     @custom_vmap()
     def train(federation: Federation, rows: Rows, tables: Tables) -> Updates:
@@ -79,7 +90,7 @@ def in_queue(solver: Setting, sends: bool) -> Callable[[Federation, Rows, Tables
         if any(jax.tree.leaves(mapped[0])):  # each run has a federation of its own
             updates: Updates = jax.vmap(in_lockstep, in_axes=axes, axis_size=runs)(federation, rows, tables)
             return updates, jax.tree.map(lambda _: True, updates)
-        rows, tables = (_per_run(runs, each, where) for each, where in zip((rows, tables), mapped[1:], strict=True))
+        rows, tables = (_add_runs(runs, each, where) for each, where in zip((rows, tables), mapped[1:], strict=True))
         first = jnp.arange(runs, dtype=jnp.int32)[:, None]
         which = rows.which + first * tables.start.shape[1]
         anchor_of = rows.anchor_of + first * (tables.start if tables.anchor is None else tables.anchor).shape[1]
@@ -92,7 +103,7 @@ def in_queue(solver: Setting, sends: bool) -> Callable[[Federation, Rows, Tables
     return train
 
 
-def _per_run(runs: int, tree: Tree, mapped: Tree) -> Tree:
+def _add_runs(runs: int, tree: Tree, mapped: Tree) -> Tree:
     """Return the tree with a leading axis of runs on each array."""
     return jax.tree.map(lambda each, has: each if has else jnp.broadcast_to(each, (runs, *each.shape)), tree, mapped)
 
@@ -100,18 +111,18 @@ def _per_run(runs: int, tree: Tree, mapped: Tree) -> Tree:
 def _train(solver: Setting, sends: bool, federation: Federation, rows: Rows, tables: Tables) -> Updates:
     """Train the jobs in lanes."""
     number, longest = rows.which.shape[0], federation.train.longest
-    lanes, block = min(solver.plan.queue, number), together(solver.work, longest)
+    lanes, block = min(solver.plan.queue, number), group_steps(solver.work, longest)
 
     def orders(row: Rows) -> tuple[Course, Array]:
-        course = course_of(federation, row.task, solver.work, False)._replace(most=None)
-        shuffles = orders_of(federation, row.task, course, solver.work, solver.plan, longest, ())
+        course = count_work(federation, row.task, solver.work, False)._replace(most=None)
+        shuffles = make_orders(federation, row.task, course, solver.work, solver.plan, longest, ())
         assert shuffles is not None and shuffles.all is not None
         return course, shuffles.all
 
     def steps_of(row: Rows, known: tuple[Course, Array]) -> tuple[Task, Orders, Stepwise]:
-        task, (course, shuffles) = task_of(row, tables), known
-        order = Orders(batch_of(federation, solver.work), lambda _: shuffles[0], shuffles, sequential=False)
-        return task, order, by_steps(solver, federation, row.hyper)(task, course, order)
+        task, (course, shuffles) = make_task(row, tables), known
+        order = Orders(batch_size(federation, solver.work), lambda _: shuffles[0], shuffles, sequential=False)
+        return task, order, train_by_steps(solver, federation, row.hyper)(task, course, order)
 
     def some_steps(row: Rows, known: tuple[Course, Array], state: Tree, at: Array) -> Tree:
         _, order, steps = steps_of(row, known)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from cfljax.kernels.mix import Mixed, usable
 from cfljax.kernels.sketch import sketch
 from cfljax.lazy import jax, jnp
-from cfljax.local.flight import heard, present
+from cfljax.local.flight import arrived_cohort, participating
 from cfljax.local.rounds import Kept, Trained, sizes
-from cfljax.local.send import left_over
+from cfljax.local.send import scatter_kept
 from cfljax.types import Array, Cohort, Federation, Info, Traffic, Updates
 
 
@@ -21,12 +21,12 @@ def report(
     traffic: Traffic,
     **diag: Array,
 ) -> Info:
-    """The report on a round. `start`, `end` f32[S, d]: each participant's model before the round and after aggregation."""
+    """Report on a round. `start`, `end` f32[S, d]: each participant's model before the round and after aggregation."""
     delta = updates.delta
     kept = Kept(
         updates.loss, usable(delta), jnp.linalg.norm(delta, axis=1), delta, updates.home, updates.residual, updates.optimiser
     )
-    return _info(federation, cohort, kept, jnp.linalg.norm(start + delta - end, axis=1), mixed.nonfinite, traffic, diag)
+    return _make_info(federation, cohort, kept, jnp.linalg.norm(start + delta - end, axis=1), mixed.nonfinite, traffic, diag)
 
 
 def report_trained(
@@ -38,16 +38,16 @@ def report_trained(
     traffic: Traffic,
     **diag: Array,
 ) -> Info:
-    """Like `report`, from the result of `train_and_mix`, on those whose updates were mixed. `which` i32[S]: the cluster of each
-    participant. `moved` f32[K, d]: the clusters' models at the end of the round minus those at its start."""
+    """Report as `report` does, from the result of `train_and_mix`, on the updates that were mixed. `which` i32[S]: the cluster of
+    each participant. `moved` f32[K, d]: the clusters' models at the end of the round minus those at its start."""
     kept, size = trained.kept, trained.kept.moves.shape[1]
     which = which if trained.flight is None else trained.flight.which
     distance = _distances(trained, which, moved if size == moved.shape[1] else sketch(moved, size))
-    info = _info(federation, cohort, kept, distance, trained.mixed.nonfinite, traffic, diag)
+    info = _make_info(federation, cohort, kept, distance, trained.mixed.nonfinite, traffic, diag)
     return info if trained.flight is None else info._replace(flight=trained.flight)
 
 
-def _info(
+def _make_info(
     federation: Federation,
     cohort: Cohort,
     kept: Kept,
@@ -56,11 +56,11 @@ def _info(
     traffic: Traffic,
     diag: dict[str, Array],
 ) -> Info:
-    """The report on a round. `distance` f32[S]: that of each trained model from its cluster's model after the round."""
-    residual = left_over(federation.residual, cohort, kept.residual)
-    optimiser, there = left_over(federation.optimiser, cohort, kept.optimiser), present(federation, cohort)
+    """Report on a round. `distance` f32[S]: of each trained model from its cluster's model after the round."""
+    residual = scatter_kept(federation.residual, cohort, kept.residual)
+    optimiser, there = scatter_kept(federation.optimiser, cohort, kept.optimiser), participating(federation, cohort)
     lost = jnp.any(there) & ~jnp.any(there & kept.finite)
-    cohort = heard(federation, cohort)
+    cohort = arrived_cohort(federation, cohort)
     counted = cohort.mask & kept.finite
     discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, kept.norm)
     loss = mean_loss(federation, cohort, kept.loss)
@@ -68,22 +68,22 @@ def _info(
 
 
 def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:
-    """f32[]: the mean of the values `each` f32[S] over the participants where `who` bool[S] is True; 0 if there are none of them;
-    NaN in a round without participants."""
+    """Average the values `each` f32[S] over the participants for which `who` bool[S] is True, f32[]; 0 if there are none; NaN in a
+    round without participants."""
     mean = jnp.sum(jnp.where(who, each, 0.0)) / jnp.maximum(jnp.sum(who), 1)
     return jnp.where(jnp.any(cohort.mask), mean, jnp.nan)
 
 
 def mean_loss(federation: Federation, cohort: Cohort, loss: Array) -> Array:
-    """f32[]: the mean of the participants' losses f32[S], weighted by their samples; NaN in a round without participants."""
+    """Average the participants' losses f32[S], weighted by their samples, f32[]; NaN in a round without participants."""
     weight = jnp.where(cohort.mask, sizes(federation, cohort), 0.0)
     total = jnp.sum(jnp.where(weight > 0, weight * loss, 0.0))
     return jnp.where(jnp.any(cohort.mask), total / jnp.maximum(jnp.sum(weight), 1.0), jnp.nan)
 
 
 def _distances(trained: Trained, which: Array, moved: Array) -> Array:
-    """f32[S]: the Euclidean distance of each participant's update from the change of its cluster's model, `moved` f32[K, d] (or the
-    distance of their sketches)."""
+    """Compute the Euclidean distance f32[S] of each participant's update (or sketch) from the change of its cluster's model,
+    `moved` f32[K, d]."""
     dealt = trained.dealt
     if len(moved) == 1 and (dealt is None or dealt.number is None):
         found = jnp.linalg.norm(trained.kept.moves - moved, axis=1)

@@ -7,17 +7,17 @@ import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cfljax.devices.spread import AXIS, Dealt, alone, deal_out, in_own_blocks
+from cfljax.devices.spread import AXIS, Dealt, deal_out, map_own_blocks, on_one_device
 from cfljax.kernels.mix import Mixed, Rule, add_noise, move_by, replace_by, sum_by
 from cfljax.kernels.sketch import sketch
 from cfljax.lazy import jax, jnp
-from cfljax.local.flight import joined, under_way
-from cfljax.local.meter import counted
-from cfljax.local.schedule import owners_of
+from cfljax.local.flight import join_flight, known_flight
+from cfljax.local.meter import count_steps
+from cfljax.local.schedule import job_owners
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Flight, Hyper, Jobs, Plan, Updates
 
-SHORT = 256
+SKETCH_LENGTH = 256
 """When participants train in blocks, a sketch of this number of values is kept of each update. The discrepancy computed from it is
 accurate to about 4 % (1/√512)."""
 
@@ -34,7 +34,7 @@ class Kept(NamedTuple):
     moves: Array
     """f32[S, d] the updates, or f32[S, size] sketches. Each of several devices has those of the participants that it trained."""
     home: Array | None = None
-    """f32[S, n]: the updates of what stays with the participants; None: nothing does."""
+    """f32[S, n]: the updates of client-side parameters; None: there are none."""
     residual: Array | None = None
     """f32[S, d]: what compression has dropped of the participants' updates so far; None: it is lost."""
     optimiser: Array | None = None
@@ -54,7 +54,7 @@ class Mixing(NamedTuple):
     """f32[K, d]: the clusters' momentum buffers before the round."""
 
     def take(self, which: Array) -> Mixing:
-        """The same with the columns of the participants `which` i32[n]; a −1 gives a column of zeros."""
+        """Select the columns of the participants `which` i32[n]; a −1 gives a column of zeros."""
         columns = lambda matrix: jnp.where(which >= 0, matrix[:, which], 0.0)  # noqa: E731
         return self._replace(mix=columns(self.mix), members=None if self.members is None else columns(self.members))
 
@@ -72,7 +72,7 @@ class Trained(NamedTuple):
     plan: Plan
     """The execution plan by which the participants were trained."""
     flight: Flight | None = None
-    """The clients under way, with the new updates; None: all updates have been mixed in their round."""
+    """The updates in flight, with the new ones; None: all updates have been mixed in their round."""
 
 
 Sums = tuple[Array, Array | None]
@@ -91,13 +91,13 @@ def jobs_from(
     weights: Array | None = None,
     home: Array | None = None,
 ) -> Jobs:
-    """The jobs of the cohort: participant s starts from `start[which[s]]`, or, if `which` is None, from the model that it chooses.
-    The arguments are the fields of `Jobs` with the same names."""
+    """Make the jobs of the cohort: participant s starts from `start[which[s]]`, or, if `which` is None, from the model that it
+    chooses. The arguments are the fields of `Jobs` with the same names."""
     return Jobs(cohort.ids, cohort.mask, cohort.work, start, which, anchor, anchor_of, velocity, weights, home)
 
 
 def sizes(federation: Federation, cohort: Cohort) -> Array:
-    """f32[S]: n_i, the number of training samples of each participant."""
+    """Return the number n_i of training samples of each participant, f32[S]."""
     return federation.train.count[cohort.ids].astype(jnp.float32)
 
 
@@ -111,44 +111,44 @@ def train_and_mix(
     short: int | None = None,
     rule: Rule | None = None,
 ) -> Trained:
-    """Trains the jobs, and moves the clusters' models by the updates. The result keeps the updates, or sketches of `short` numbers
-    of them (for methods that compare updates), or sketches of SHORT numbers if participants train in blocks. `rule`: the server's
-    for these updates, with noise of its own, in a round that trains twice with one key; None: that of the round."""
+    """Train the jobs, and move the clusters' models by the updates. The result keeps the updates, or sketches of `short` numbers of
+    them (for methods that compare updates), or sketches of SKETCH_LENGTH numbers if participants train in blocks. `rule`: the
+    server's rule for these updates, with its own noise, in a round that trains twice with one key; None: the round's."""
     rule, stream = rule or solver.rule(key, hyper), solver.plan.stream
-    if under_way(federation) is not None:
+    if known_flight(federation) is not None:
         assert jobs.which is not None and mixing.members is None
         updates = solver.fit(key, federation, jobs, hyper)
-        return _arrived(solver, rule, federation, jobs, updates, jobs.which, mixing, short)
+        return _mix_arrived(solver, rule, federation, jobs, updates, jobs.which, mixing, short)
     if rule.statistic and stream:
         raise ValueError("a robust rule needs all updates at once: no Plan.stream")
     costs = solver.costs(federation, jobs)
-    dealt = None if rule.statistic else deal_out(costs, solver.plan, owners_of(federation, jobs))
+    dealt = None if rule.statistic else deal_out(costs, solver.plan, job_owners(federation, jobs))
     order = None  # clients of a block wait for each other, so that those of about equal work go together
     if dealt is None and 0 < stream < jobs.client.shape[0] and not solver.sequential:
         order = jnp.argsort(-costs)
     here = order if dealt is None else dealt.jobs
     some, shares = (jobs, mixing) if here is None else (jobs.take(here), mixing.take(here))
     in_blocks = 0 < stream < some.client.shape[0]
-    size = short or (SHORT if in_blocks else None)
+    size = short or (SKETCH_LENGTH if in_blocks else None)
 
     def part(jobs: Jobs, mixing: Mixing) -> tuple[Sums, Kept]:
-        return _part(rule, solver.fit(key, federation, jobs, hyper), mixing, size)
+        return _sum_part(rule, solver.fit(key, federation, jobs, hyper), mixing, size)
 
-    with counted(federation, jobs, solver.work), contextlib.nullcontext() if rule.statistic else alone():
+    with count_steps(federation, jobs, solver.work), contextlib.nullcontext() if rule.statistic else on_one_device():
         if dealt is not None and dealt.number is not None:
             blocks = dealt._replace(block=stream) if in_blocks else dealt
-            sums, kept = in_own_blocks(lambda which: part(jobs.take(which), mixing.take(which)), blocks)
+            sums, kept = map_own_blocks(lambda which: part(jobs.take(which), mixing.take(which)), blocks)
         else:
-            sums, kept = _in_blocks(part, some, shares, stream) if in_blocks else part(some, shares)
-    sums, kept = _of_all(dealt, sums, kept)
+            sums, kept = _train_in_blocks(part, some, shares, stream) if in_blocks else part(some, shares)
+    sums, kept = _sum_devices(dealt, sums, kept)
     if order is not None:
         kept = jax.tree.map(lambda each: each[jnp.argsort(order)], kept)
     beside = None if mixing.members is None else solver.rule(key, hyper, solver.step_of(hyper).lr)
-    return Trained(*_moved(rule, beside, mixing, sums, kept.finite), kept, dealt, solver.plan)
+    return Trained(*_move_models(rule, beside, mixing, sums, kept.finite), kept, dealt, solver.plan)
 
 
-def _part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) -> tuple[Sums, Kept]:
-    """The sums over a part of the participants, and what is kept of their updates: sketches of `size` numbers; None: all."""
+def _sum_part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) -> tuple[Sums, Kept]:
+    """Sum over a part of the participants, and keep their updates, or sketches of `size` numbers."""
     delta = jnp.asarray(updates.delta)
     norm = jnp.linalg.norm(delta, axis=1)
     without_noise = rule._replace(noise=None)  # noise comes once, on the sum of all parts
@@ -161,8 +161,8 @@ def _part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) -> tup
     return (moved, buffers), Kept(updates.loss, finite, norm, moves, updates.home, updates.residual, updates.optimiser)
 
 
-def _of_all(dealt: Dealt | None, sums: Sums, kept: Kept) -> tuple[Sums, Kept]:
-    """The sums over the participants of all devices, and what is kept of each, apart from its moves."""
+def _sum_devices(dealt: Dealt | None, sums: Sums, kept: Kept) -> tuple[Sums, Kept]:
+    """Sum over the participants of all devices, and collect the kept values, apart from the moves."""
     if dealt is None:
         return sums, kept
     return jax.lax.psum(sums, AXIS), Kept(
@@ -170,9 +170,9 @@ def _of_all(dealt: Dealt | None, sums: Sums, kept: Kept) -> tuple[Sums, Kept]:
     )
 
 
-def _moved(rule: Rule, beside: Rule | None, mixing: Mixing, sums: Sums, finite: Array) -> tuple[Mixed, Array | None]:
-    """The clusters' models and momentum buffers after the round, from the sums over all participants. `beside`: the aggregation
-    rule of the buffers; None: there are none."""
+def _move_models(rule: Rule, beside: Rule | None, mixing: Mixing, sums: Sums, finite: Array) -> tuple[Mixed, Array | None]:
+    """Return the clusters' models and momentum buffers after the round, from the sums over all participants. `beside`: the
+    aggregation rule of the buffers; None: there are none."""
     mix, models, members, velocity = mixing
     moved, buffers = add_noise(rule, mix, sums[0]), sums[1]
     if beside is not None and members is not None and buffers is not None and velocity is not None:
@@ -189,27 +189,28 @@ def choose_and_train(
     mix_of: Callable[[Array], Array],
     models: Array,
 ) -> tuple[Trained, Array]:
-    """Like `train_and_mix`, for participants that choose the model that they start from (see `Solver.chooses`). Also returns their
-    choices i32[S]. `mix_of` maps the choices to the mixing matrix f32[K, S]; `models` f32[K, d] are the clusters' models."""
+    """Train as `train_and_mix` does, for participants that choose the model that they start from (see `Solver.chooses`). Also
+    returns their choices i32[S]. `mix_of` maps the choices to the mixing matrix f32[K, S]; `models` f32[K, d] are the clusters'
+    models."""
     rule = solver.rule(key, hyper)
-    if under_way(federation) is not None:
+    if known_flight(federation) is not None:
         updates = solver.fit(key, federation, jobs, hyper)
         assert updates.which is not None
         mixing = Mixing(mix_of(updates.which), models)
-        return _arrived(solver, rule, federation, jobs, updates, updates.which, mixing, None), updates.which
+        return _mix_arrived(solver, rule, federation, jobs, updates, updates.which, mixing, None), updates.which
     dealt = deal_out(solver.costs(federation, jobs), solver.plan)
     here = jnp.arange(jobs.client.shape[0]) if dealt is None else dealt.jobs
-    with counted(federation, jobs, solver.work), alone():
+    with count_steps(federation, jobs, solver.work), on_one_device():
         updates = solver.fit(key, federation, jobs.take(here), hyper)
     assert updates.which is not None
     which = updates.which if dealt is None else dealt.collect(updates.which)
     mixing = Mixing(mix_of(which), models)
-    sums, kept = _part(rule, updates, mixing.take(here), None)
-    sums, kept = _of_all(dealt, sums, kept)
-    return Trained(*_moved(rule, None, mixing, sums, kept.finite), kept, dealt, solver.plan), which
+    sums, kept = _sum_part(rule, updates, mixing.take(here), None)
+    sums, kept = _sum_devices(dealt, sums, kept)
+    return Trained(*_move_models(rule, None, mixing, sums, kept.finite), kept, dealt, solver.plan), which
 
 
-def _arrived(
+def _mix_arrived(
     solver: Solver,
     rule: Rule,
     federation: Federation,
@@ -219,16 +220,16 @@ def _arrived(
     mixing: Mixing,
     size: int | None,
 ) -> Trained:
-    """The result of a round in which the updates that arrive are mixed, some of them of earlier rounds (`local.flight`). `which`
-    i32[M]: the clusters that the jobs were for. What is kept is of all places, only the residuals are of the jobs."""
+    """Mix the updates that arrive, some of them of earlier rounds (`local.flight`). `which` i32[M]: the clusters of the jobs. The
+    kept values cover all slots, only the residuals belong to the jobs."""
     assert federation.flight is not None
-    every, flight = joined(federation.flight, jobs, which, updates)
-    sums, kept = _part(rule, every, mixing, size)
-    return Trained(*_moved(rule, None, mixing, sums, kept.finite), kept, None, solver.plan, flight)
+    every, flight = join_flight(federation.flight, jobs, which, updates)
+    sums, kept = _sum_part(rule, every, mixing, size)
+    return Trained(*_move_models(rule, None, mixing, sums, kept.finite), kept, None, solver.plan, flight)
 
 
-def _in_blocks(part: Part, jobs: Jobs, mixing: Mixing, block: int) -> tuple[Sums, Kept]:
-    """Calls `part` for one block of participants after another. Returns the sums, and what is kept, of all participants."""
+def _train_in_blocks(part: Part, jobs: Jobs, mixing: Mixing, block: int) -> tuple[Sums, Kept]:
+    """Call `part` for one block of participants after another; return the sums and kept values of all participants."""
     number = jobs.client.shape[0]
     places = jnp.arange(-(-number // block) * block).reshape(-1, block)
     nothing = jnp.zeros_like(mixing.models)

@@ -9,17 +9,17 @@ from typing import NamedTuple, TypeVar
 from cfljax import keys
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
-from cfljax.local.side_by_side import at_step, most_of
+from cfljax.local.side_by_side import max_of, take_step
 from cfljax.types import Array, Federation, Jobs, Plan, Tree, Updates
 
 STEPS, BLOCKS_OF_STEPS = "local_steps", "step_blocks"
 """The names of the loops over a client's steps in compiled programs, by which profiles and tests find them."""
-TOGETHER = 16
-"""The steps that are done before a GPU asks its host whether there are more, which costs as much as some kernels. A client that has
+STEPS_PER_BLOCK = 16
+"""The steps done before a GPU asks its host whether there are more, which costs as much as some kernels. A client that has
 no more steps waits for the end of these, on average for half of them."""
-SHUFFLED = 1 << 17
+MAX_SHUFFLED = 1 << 17
 """If epochs × samples is at most this, the shuffles of all epochs of a client are computed at once, before its first step."""
-SOME = 1 << 15
+MAX_SHUFFLED_STEPS = 1 << 15
 """The same for steps × samples of clients side by side whose work is given in steps, each of which may begin an epoch."""
 
 
@@ -40,7 +40,7 @@ class Work(NamedTuple):
     """The first of the epochs, in which the head trains alone; in the others the body does. 0: all trains in all epochs."""
 
     def most_steps(self, longest: int) -> int:
-        """The most steps of a client of at most `longest` samples."""
+        """Return the largest number of steps of a client of at most `longest` samples."""
         return self.steps or (self.epochs or 1) * (1 if self.batch is None else -(-longest // min(self.batch, longest)))
 
 
@@ -64,7 +64,7 @@ class Task(NamedTuple):
     weights: Array | None = None
     """f32[N] the weights of its samples' losses; None: all weights are 1."""
     home: Array | None = None
-    """f32[m] the numbers that stay with it; None: there are none."""
+    """f32[m] its client-side numbers; None: there are none."""
 
 
 class Course(NamedTuple):
@@ -101,10 +101,10 @@ class Orders(NamedTuple):
     """The most steps of a client."""
     in_order: bool = False
     """Whether the samples of all steps are looked up before the first (`all_steps`). Clients side by side are then all at the same
-    place, and a step need not look for its samples: on a TPU that takes more kernels than the rest of a step, on a GPU one."""
+    position, and a step need not search for its samples: on a TPU that takes more kernels than the rest of a step, on a GPU one."""
 
     def batch_at(self, line: Array, start: Array) -> Array:
-        """i32[..., batch]: `line` from each `start` i32[...] on."""
+        """Return `line` from each `start` i32[...] on, i32[..., batch]."""
         if self.sequential:
             return jax.lax.dynamic_slice(line, (start,), (self.batch,))
         return jnp.take(line, start[..., None] + jnp.arange(self.batch, dtype=jnp.int32), mode="clip")
@@ -141,81 +141,82 @@ class Stepwise(NamedTuple):
 
 
 def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> Array:
-    """The number of optimiser steps of a client, i32[]; for Jobs that of each participant, i32[S]. It is 0 for a masked client or
-    one without data, and at least 1 for a straggler."""
+    """Count the optimiser steps of a client, i32[]; for Jobs those of each participant, i32[S]. It is 0 for a masked client or one
+    without data, and at least 1 for a straggler."""
     count = federation.train.count[task.client]
     full: int | Array
     if work.steps is not None:
         full = work.steps
     else:
         assert work.epochs is not None
-        full = work.epochs if work.batch is None else _batches(count, batch_of(federation, work)) * work.epochs
+        full = work.epochs if work.batch is None else _count_batches(count, batch_size(federation, work)) * work.epochs
     wanted = jnp.maximum(1, jnp.ceil(task.work * full - 1e-3)).astype(jnp.int32)
     return jnp.where(task.mask & (count > 0), wanted, 0)
 
 
-def batch_of(federation: Federation, work: Work) -> int:
-    """Samples per step: the batch size of `work`, or the number of samples of the largest client, if that is smaller."""
+def batch_size(federation: Federation, work: Work) -> int:
+    """Return the samples per step: the batch size of `work`, or the number of samples of the largest client, if that is smaller."""
     assert work.batch is not None
     return min(work.batch, federation.train.longest)
 
 
-def _batches(count: Array, batch: int) -> Array:
-    """i32[…]: how many batches hold `count` samples. (`//` would be several kernels more, for signs that counts do not have.)"""
+def _count_batches(count: Array, batch: int) -> Array:
+    """Count the batches of `count` samples, i32[…]. (`//` would be several kernels more, for signs that counts do not have.)"""
     return jax.lax.div(count + (batch - 1), jnp.full_like(count, batch))
 
 
-def drawn_at_once(work: Work, longest: int) -> int:
-    """The epochs whose shuffles clients side by side have at once. Each step of a client with a single batch begins one."""
+def count_epochs(work: Work, longest: int) -> int:
+    """Return the number of epochs whose shuffles are drawn at once for clients side by side. Each step of a client with a single
+    batch begins one."""
     if work.epochs is not None:
         return work.epochs
     assert work.steps is not None
-    return work.steps if work.steps * longest <= SOME else 1
+    return work.steps if work.steps * longest <= MAX_SHUFFLED_STEPS else 1
 
 
-def course_of(federation: Federation, task: Task, work: Work, sequential: bool = True) -> Course:
-    """The numbers of samples and steps of a task. `sequential`: whether clients train one after another."""
+def count_work(federation: Federation, task: Task, work: Work, sequential: bool = True) -> Course:
+    """Count the samples and steps of a task. `sequential`: whether clients train one after another."""
     total = train_steps(federation, task, work)
-    most = None if sequential else most_of(total)
+    most = None if sequential else max_of(total)
     count = jnp.where(total > 0, federation.train.count[task.client], 0)
     if work.batch is None:
         return Course(count, total, jnp.int32(1), _at_least_one(total * count), None, most)
-    batch = batch_of(federation, work)
-    per_epoch = _batches(count, batch)
+    batch = batch_size(federation, work)
+    per_epoch = _count_batches(count, batch)
     divisor = jnp.maximum(per_epoch, 1)
     whole, rest = jax.lax.div(total, divisor), jax.lax.rem(total, divisor)
     visited = _at_least_one(whole * count + jnp.minimum(rest * batch, count))
-    number = 1 if work.epochs is None and sequential else drawn_at_once(work, federation.train.longest)
+    number = 1 if work.epochs is None and sequential else count_epochs(work, federation.train.longest)
     known = work.epochs is not None or number > 1
     epochs = keys.fold_in(keys.fold(task.key, "epoch"), jnp.arange(number)) if known else None
     return Course(count, total, per_epoch, visited, epochs, most)
 
 
-def orders_of(
+def make_orders(
     federation: Federation, task: Task, course: Course, work: Work, plan: Plan, longest: int, rungs: tuple[int, ...]
 ) -> Orders | None:
-    """The shuffles of a client of at most `longest` samples; None if each step sees all. `rungs`: see `data.shuffle`."""
+    """Make the shuffles of a client of at most `longest` samples; None if each step sees all. `rungs`: see `data.shuffle`."""
     if work.batch is None:
         return None
-    batch, sequential = batch_of(federation, work), plan.sequential
+    batch, sequential = batch_size(federation, work), plan.sequential
     sort = lambda key: shuffle(key, course.samples, longest, batch, sequential, rungs)  # noqa: E731
-    at_once = course.epochs is not None and course.epochs.shape[0] * longest <= SHUFFLED
+    at_once = course.epochs is not None and course.epochs.shape[0] * longest <= MAX_SHUFFLED
     draw = lambda number: sort(keys.fold(task.key, "epoch", number))  # noqa: E731
     in_order = at_once and not sequential and not plan.asks_host
     return Orders(batch, draw, sort(course.epochs) if at_once else None, sequential, work.most_steps(longest), in_order)
 
 
-def together(work: Work, longest: int) -> int:
-    """How many steps are done before a GPU asks whether there are more, for clients of at most `longest` samples: TOGETHER,
-    or somewhat less, so that the most steps of a client are a whole number of times as many."""
+def group_steps(work: Work, longest: int) -> int:
+    """Return the number of steps that are done before a GPU asks its host whether there are more, for clients of at most `longest`
+    samples: STEPS_PER_BLOCK or somewhat less, a divisor of the largest number of steps."""
     most = work.most_steps(longest)
-    return -(-most // -(-most // TOGETHER))
+    return -(-most // -(-most // STEPS_PER_BLOCK))
 
 
 def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Carry, block: int = 0) -> Carry:
-    """The carry after all steps of a client, from the carry `begin` before the first. Without `orders` each step sees all samples.
+    """Do all steps of a client, from the carry `begin`, and return the carry. Without `orders` each step sees all samples.
     Otherwise an epoch's steps see its shuffle batch by batch, the last batch may be short, and training ends after the client's
-    number of steps, also within an epoch. `block`: how many steps are done at a time, see `together`; 0: one."""
+    number of steps, also within an epoch. `block`: the number of steps done at a time, see `group_steps`; 0: one."""
     total, per_epoch = course.total, course.per_epoch
     if orders is None:
         return _loop(total, lambda i, carry: visit(carry, None, i), begin, block, course.most)
@@ -223,7 +224,7 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
 
     def step(line: Array, in_epoch: Array, number: Array, carry: Carry) -> Carry:
         """The carry after the step `number`, which is step `in_epoch` of its epoch, whose shuffle is `line`."""
-        return visit(carry, _seen(course, orders, line, in_epoch * batch, in_epoch), number)
+        return visit(carry, _step_samples(course, orders, line, in_epoch * batch, in_epoch), number)
 
     def epoch(at: tuple[Carry, Array, Array]) -> tuple[Carry, Array, Array]:
         carry, number, done = at
@@ -235,34 +236,34 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
         return jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))[0]
     if orders.in_order:
         every = all_steps(course, orders)
-        return _loop(total, lambda number, carry: visit(carry, at_step(every, number), number), begin, block, course.most)
-    # one loop in place of two: for short epochs an outer loop would cost as much as a step
+        return _loop(total, lambda number, carry: visit(carry, take_step(every, number), number), begin, block, course.most)
+    # one loop instead of two: for short epochs an outer loop would cost as much as a step
     return _loop(total, lambda number, carry: visit(carry, steps_at(course, orders, number), number), begin, block, course.most)
 
 
 def steps_at(course: Course, orders: Orders, number: Array) -> StepSamples:
-    """The samples of the steps number i32[...], where the shuffles of all epochs are known."""
+    """Return the samples of the steps number i32[...], if the shuffles of all epochs are known."""
     assert orders.all is not None
     number = jnp.asarray(number, jnp.int32)  # without compilation a loop counts with Python's numbers
     before = jax.lax.div(number, jnp.broadcast_to(course.per_epoch, number.shape))
     in_epoch = number - before * course.per_epoch
-    return _seen(course, orders, orders.all.reshape(-1), before * orders.all.shape[1] + in_epoch * orders.batch, in_epoch)
+    return _step_samples(course, orders, orders.all.reshape(-1), before * orders.all.shape[1] + in_epoch * orders.batch, in_epoch)
 
 
-def _seen(course: Course, orders: Orders, line: Array, start: Array, in_epoch: Array) -> StepSamples:
-    """The samples of steps i32[...] of an epoch, whose positions are in `line` from `start` i32[...] on."""
+def _step_samples(course: Course, orders: Orders, line: Array, start: Array, in_epoch: Array) -> StepSamples:
+    """Return the samples of steps i32[...] of an epoch, whose positions are in `line` from `start` i32[...] on."""
     left = course.samples - in_epoch * orders.batch
     places = jnp.arange(orders.batch)
     return StepSamples(orders.batch_at(line, start), places < left[..., None], jnp.minimum(left, orders.batch))
 
 
 def all_steps(course: Course, orders: Orders) -> StepSamples:
-    """The samples of all steps that a client may have, in the order of the steps: i32[T, B], bool[T, B], i32[T]."""
+    """Return the samples of all steps that a client may have, in order: i32[T, B], bool[T, B], i32[T]."""
     return steps_at(course, orders, jnp.arange(orders.steps, dtype=jnp.int32))
 
 
 def _loop(total: Array, step: Callable[[Array, Carry], Carry], begin: Carry, block: int, most: Array | None = None) -> Carry:
-    """The carry after `step(i, carry)` for i = 0 … total − 1. `block`: as in `follow`; steps beyond the last change nothing.
+    """Return the carry after `step(i, carry)` for i = 0 … total − 1. `block`: as in `follow`; steps beyond the last change nothing.
     `most`: as in `Course`."""
     end = total if most is None else most
 
@@ -281,16 +282,16 @@ def _loop(total: Array, step: Callable[[Array, Carry], Carry], begin: Carry, blo
         return jax.lax.while_loop(lambda at: at[1] < end, some, (begin, jnp.int32(0)))[0]
 
 
-def owners_of(federation: Federation, jobs: Jobs) -> Array | None:
-    """i32[S]: the number of the device that holds the samples of each job; None: every device holds all samples."""
+def job_owners(federation: Federation, jobs: Jobs) -> Array | None:
+    """Return the index of the device that holds the samples of each job, i32[S]; None: every device holds all samples."""
     return None if federation.owner is None else federation.owner[jobs.client]
 
 
-def samples_of(federation: Federation, jobs: Jobs) -> Array:
-    """f32[S]: the work of each job: training samples times its share of the local steps; 0 if it is masked."""
+def job_samples(federation: Federation, jobs: Jobs) -> Array:
+    """Return the work of each job, f32[S]: training samples times its share of the local steps; 0 if it is masked."""
     return jnp.where(jobs.mask, federation.train.count[jobs.client] * jobs.work, 0.0)
 
 
 def _at_least_one(samples: Array) -> Array:
-    """f32[]: the number of samples, or 1 if it is 0, for use as a divisor."""
+    """Return the number of samples f32[], or 1 if it is 0, for use as a divisor."""
     return jnp.maximum(samples, 1).astype(jnp.float32)

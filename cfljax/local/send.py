@@ -1,12 +1,11 @@
-"""What happens to an update between a participant and the server. Attackers change their updates; then the update is compressed,
-and clipped to the largest norm that `train.privacy` allows. Updates are handled one at a time, and random draws depend on the
-client's identity, not on padding, order, blocks or devices.
+"""An update's way from a participant to the server. Attackers change their updates; then the update is compressed, and clipped to
+the largest norm that `train.privacy` allows. Updates are handled one at a time, and random draws depend on the client's identity,
+not on padding, order, blocks or devices.
 
-With error feedback (Seide et al. 2014; Karimireddy et al. 2019) a client adds to its update what compression has dropped of its
-earlier ones, its residual, and sends p = update + residual compressed; p less what it sent is its new residual. The residual
-stays out of the clipping: the server clips what arrives, and what that cuts off is lost, as it is without feedback. An attacker's
-false update goes the same way, as it wants all of it to arrive. An update that is broken leaves the residual as it was.
-"""
+With error feedback (Seide et al. 2014; Karimireddy et al. 2019) a client adds its residual, the part of its earlier updates that
+compression has dropped, to its update, and sends the compressed sum; the sum minus the sent vector is its new residual. The
+residual is not clipped: the server clips the received vector, and the clipped part is lost, as without feedback. An attacker's
+false update is treated in the same way. An update that is not finite leaves the residual unchanged."""
 
 from __future__ import annotations
 
@@ -43,53 +42,53 @@ class Sending(NamedTuple):
     """Whether clients keep what compression drops, and add it to their next update."""
 
 
-def touched(sending: Sending, hyper: Hyper) -> bool:
-    """Whether updates are changed on their way to the server."""
+def modifies(sending: Sending, hyper: Hyper) -> bool:
+    """Return whether updates are modified on their way to the server."""
     return bool(sending.compress) or sending.attack in ("sign_flip", "noise") or "privacy.clip" in hyper
 
 
-def arrived(sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, unit: Array | float = 1.0) -> Array:
-    """f32[d]: what the server receives of the vector `row` f32[d], which the client with the identity `uid` sends. `unit`: the
+def receive(sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, unit: Array | float = 1.0) -> Array:
+    """Return the vector that the server receives, f32[d], for `row` f32[d] of the client with the identity `uid`. `unit`: the
     factor from the row to an update, for the clipping (1 for an update, the learning rate for a gradient). A row that is not finite
     stays not finite."""
-    return arrived_of_all(sending, hyper, key, uid, row, None, unit)[0]
+    return receive_all(sending, hyper, key, uid, row, None, unit)[0]
 
 
-def arrived_of_all(
+def receive_all(
     sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, residual: Array | None, unit: Array | float = 1.0
 ) -> tuple[Array, Array | None]:
-    """As `arrived`, for a client with this residual f32[d] (None: it keeps none): (what the server receives f32[d], the residual
-    f32[d] afterwards)."""
+    """Do what `receive` does for a client with this residual f32[d] (None: it keeps none): (the received vector f32[d], the
+    residual f32[d] afterwards)."""
     if sending.attack in ("sign_flip", "noise"):
-        row = jnp.where(_attacks(sending, hyper, uid), _changed(sending, hyper, keys.fold(key, "lie"), row), row)
+        row = jnp.where(_attacks(sending, hyper, uid), _falsify(sending, hyper, keys.fold(key, "lie"), row), row)
     if sending.compress:
         whole = row if residual is None else row + residual
-        row = compressed(sending, keys.fold(key, "compress"), whole)
+        row = compress(sending, keys.fold(key, "compress"), whole)
         residual = None if residual is None else jnp.where(jnp.isfinite(whole - row).all(), whole - row, residual)
     if "privacy.clip" in hyper:
         shorter = jnp.minimum(1.0, hyper["privacy.clip"] / (jnp.linalg.norm(row) * unit))
-        row = row * jnp.where(jnp.asarray(unit) > 0, shorter, 0.0)  # a worthless row gets no noise, so send zeros
+        row = row * jnp.where(jnp.asarray(unit) > 0, shorter, 0.0)  # an invalid row gets no noise, so send zeros
     return row, residual
 
 
-def left_over(before: Array | None, cohort: Cohort, new: Array | None) -> Array | None:
-    """f32[C, n]: what all clients keep after a round, `before` it f32[C, n], in which the participants' rows have become `new`
-    f32[S, n]; None: they keep nothing."""
+def scatter_kept(before: Array | None, cohort: Cohort, new: Array | None) -> Array | None:
+    """Return the values that all clients keep after a round, `before` it f32[C, n], in which the participants' rows have become
+    `new` f32[S, n]; None: they keep nothing."""
     if new is None or before is None:
         return None
     return before.at[jnp.where(cohort.mask, cohort.ids, len(before))].set(new, mode="drop")
 
 
-def _changed(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
-    """f32[d]: what an attacker sends in place of its row f32[d]."""
+def _falsify(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
+    """Return the vector that an attacker sends instead of its row f32[d]."""
     factor = hyper["attack.factor"]
     if sending.attack == "sign_flip":
         return -factor * row
     return factor * jnp.linalg.norm(row) / row.shape[0] ** 0.5 * jax.random.normal(key, row.shape)
 
 
-def compressed(sending: Sending, key: Array, row: Array) -> Array:
-    """f32[d]: the row as the server reconstructs it from its compressed form."""
+def compress(sending: Sending, key: Array, row: Array) -> Array:
+    """Compress the row and return it as the server reconstructs it, f32[d]."""
     if sending.compress == "topk":
         kept = min(row.shape[0], max(1, int(np.ceil(sending.kept * row.shape[0] - 1e-6))))
         largest = jax.lax.top_k(jnp.abs(row), kept)[1]
@@ -105,7 +104,7 @@ def compressed(sending: Sending, key: Array, row: Array) -> Array:
 
 
 def server_rule(sending: Sending, key: Array, hyper: Hyper, unit: Array | float | None = None) -> Rule:
-    """The server's aggregation rule in the round with this key. `unit`: that of `arrived`, for vectors that are not updates."""
+    """Make the server's aggregation rule of the round with this key. `unit`: as for `receive`, for vectors that are not updates."""
     made = PLAIN
     if sending.robust:
         number = hyper.get("robust.trim", hyper.get("robust.liars", 0.0))
@@ -120,32 +119,32 @@ def server_rule(sending: Sending, key: Array, hyper: Hyper, unit: Array | float 
 
 
 def attackers(sending: Sending, hyper: Hyper, federation: Federation) -> Array:
-    """bool[C]: which clients are attackers. A client without training data is none, since it sends nothing."""
+    """Mark the attackers, bool[C]. A client without training data is not one, because it sends nothing."""
     return jax.vmap(lambda uid: _attacks(sending, hyper, uid))(jnp.asarray(federation.uid)) & federation.trains
 
 
 def _attacks(sending: Sending, hyper: Hyper, uid: Array) -> Array:
-    """bool[]: whether the client with this identity is an attacker."""
-    return _luck(sending.seed, jnp.asarray(uid)[None])[0] < hyper["attack.share"]
+    """Return whether the client with this identity is an attacker, bool[]."""
+    return _draw_luck(sending.seed, jnp.asarray(uid)[None])[0] < hyper["attack.share"]
 
 
-def _luck(seed: int, uid: Array) -> Array:
-    """f32[n]: a random number in [0, 1) for each identity i32[n]. The attackers are the clients with the smallest numbers."""
+def _draw_luck(seed: int, uid: Array) -> Array:
+    """Draw a number in [0, 1) for each identity i32[n], f32[n]. The attackers are the clients with the smallest numbers."""
     return (keys.scores(keys.root(seed), "liar", uid) >> 8).astype(jnp.float32) / _UNIT
 
 
 def exact_share(sending: Sending, hyper: dict[str, float], federation: Federation) -> dict[str, float]:
-    """HOST. The numbers of a run in which `attack.share` is replaced by the threshold on `_luck` that makes exactly this share
-    (rounded) of the clients that train attackers."""
+    """HOST. Replace `attack.share` by the threshold on `_draw_luck` that makes exactly this share (rounded) of the clients that
+    train attackers."""
     if "attack.share" not in hyper:
         return hyper
-    luck = np.sort(np.asarray(_luck(sending.seed, jnp.asarray(federation.uid)))[np.asarray(federation.trains)])
+    luck = np.sort(np.asarray(_draw_luck(sending.seed, jnp.asarray(federation.uid)))[np.asarray(federation.trains)])
     number = int(np.floor(hyper["attack.share"] * len(luck) + 0.5))
     return hyper | {"attack.share": float(luck[number - 1]) + 1 / _UNIT if number else 0.0}
 
 
-def as_trained_on(sending: Sending, hyper: Hyper, federation: Federation) -> Federation:
-    """The federation that methods train on: with `attack = "label_flip"` an attacker's label y becomes M − 1 − y."""
+def flip_labels(sending: Sending, hyper: Hyper, federation: Federation) -> Federation:
+    """Return the federation that methods train on: with `attack = "label_flip"` an attacker's label y becomes M − 1 − y."""
     if sending.attack != "label_flip":
         return federation
     old = View(jnp.zeros(federation.clients, jnp.int32)) if federation.view is None else federation.view

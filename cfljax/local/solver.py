@@ -1,15 +1,14 @@
 """The local solver: what each participant does between receiving a model and sending its update.
 
 `Solver.fit(key, federation, jobs, hyper)` returns the updates of a round. They do not depend on the execution plan, beyond
-rounding: each client does its own number of steps on its own samples, as if it were trained alone.
-Steps of a method's own are no way of training: see `Solver.with_own_steps` and `local.own_steps`.
+rounding: each client does its own number of steps on its own samples, as if it were trained alone. Steps of a method's own are not
+a training backend: see `Solver.with_own_steps` and `local.own_steps`.
 
-To add a way of training a client, write a function (task, course, orders) -> Updates and list it in `ways.ways_of` for clients up
-to some size. For a plan to choose it: a field of `types.Plan`, its key in `config.train.Forced`, the prediction of its time in
+To add a training backend, write a function (task, course, orders) -> Updates and list it in `ways.list_ways` for clients up to some
+size. For a plan to choose it: a field of `types.Plan`, its key in `config.train.Forced`, the prediction of its time in
 `local.predict`, the choice and its reasons in `experiment.execution`, and its word in records (`launch.batch.plan_of`). Which
-clients train at a time, and on which device, is decided in `devices.spread` alone. Side by side (on an accelerator) there should
-be one way for all clients: a batched switch computes them all.
-"""
+clients train at a time, and on which device, is decided in `devices.spread` alone. Side by side (on an accelerator) there should be
+one way for all clients: a batched switch computes them all."""
 
 from __future__ import annotations
 
@@ -22,21 +21,21 @@ from cfljax.devices.spread import devices, spread
 from cfljax.kernels.mix import Rule
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
-from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradient, whole_batch
-from cfljax.local.gram import among
-from cfljax.local.meter import counted
+from cfljax.local.gradients import batch_gradient, full_gradient, gather_batch, whole_batch
+from cfljax.local.gram import prepare_choice
+from cfljax.local.meter import count_steps
 from cfljax.local.own_steps import StepsOf
-from cfljax.local.parts import arrived, own_losses, put_home, travelling
-from cfljax.local.predict import expected, layer_of, making_of
-from cfljax.local.queue import Rows, Tables, in_queue
-from cfljax.local.schedule import Task, Work, owners_of, samples_of, train_steps
-from cfljax.local.send import server_rule, touched
+from cfljax.local.parts import insert_home, mask_home, own_losses, receive
+from cfljax.local.predict import choose_making, expected_seconds, layer_shape
+from cfljax.local.queue import Rows, Tables, make_queue
+from cfljax.local.schedule import Task, Work, job_owners, job_samples, train_steps
+from cfljax.local.send import modifies, server_rule
 from cfljax.local.stream import client_losses
-from cfljax.local.ways import Setting, exact_on_gram, kept_grams, queues, sizes_of_grams, train_one
+from cfljax.local.ways import Setting, find_grams, is_exact_on_gram, list_gram_sizes, make_trainer, uses_queue
 from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Model, Tree, Updates
 
-FEW = 1 << 20
-"""The most numbers of the rows that jobs get as their own."""
+MAX_OWN_ROWS = 1 << 20
+"""The largest size of the rows that jobs get as their own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,39 +43,39 @@ class Solver(Setting):
     """The local computations that methods are built from. All fields are static."""
 
     def with_work(self, work: Work) -> Solver:
-        """A copy of the solver for another amount of training."""
+        """Copy the solver for another amount of training."""
         return dataclasses.replace(self, work=work)
 
     def with_step(self, step_of: Callable[[Hyper], LocalStep]) -> Solver:
-        """A copy of the solver with other numbers of a local step. Example for a proximal term:
-        `solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["mu"]))`."""
+        """Copy the solver with other numbers of a local step. Example for a proximal term: `solver.with_step(lambda hyper:
+        LocalStep.of(hyper)._replace(mu=hyper["mu"]))`."""
         return dataclasses.replace(self, step_of=step_of)
 
     def with_own_steps(self, steps_of: StepsOf) -> Solver:
-        """A copy of the solver whose clients take steps that the method defines, never on Gram matrices."""
+        """Copy the solver with steps that the method defines, never on Gram matrices."""
         return dataclasses.replace(self, steps_of=steps_of)
 
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
-        """Trains the jobs. Returns the updates as they arrive at the server, after `train.attack`, `train.compress` and the
-        clipping of `train.privacy`. `key` is that of the round."""
-        return self._updates(True, key, federation, jobs, hyper)
+        """Train the jobs. Returns the updates as the server receives them, after `train.attack`, `train.compress` and the clipping
+        of `train.privacy`. `key` is the round's."""
+        return self._run_jobs(True, key, federation, jobs, hyper)
 
-    def _updates(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
-        """The training of jobs, which in short runs is a program for all methods that train in the same way."""
+    def _run_jobs(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
+        """Train the jobs, in short runs by a program for all methods that train in the same way."""
         solver, numbers = self, hyper
-        with counted(federation, jobs, self.work):
+        with count_steps(federation, jobs, self.work):
             if not self.plan.quick:
-                return self._trained(sends, key, federation, jobs, hyper)
-            if self.steps_of is None and not touched(self.sending, hyper):
+                return self._train(sends, key, federation, jobs, hyper)
+            if self.steps_of is None and not modifies(self.sending, hyper):
                 numbers = {name: number for name, number in self.step_of(hyper)._asdict().items() if number is not None}
-                solver, jobs = self.with_step(LocalStep.given), with_own_rows(jobs)
+                solver, jobs = self.with_step(LocalStep.given), give_own_rows(jobs)
             return _train_jobs(solver, devices(), sends, key, federation, jobs, numbers)
 
-    def _trained(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
-        """The updates, as they arrive at the server if they are sent."""
-        if queues(self, federation) and devices() == 1 and federation.owner is None and jobs.which is not None:
-            return in_queue(self, sends)(federation, *self._rows(key, federation, jobs, hyper))
-        one = train_one(self, sends, federation, hyper, among(self.model, jobs.start) if jobs.which is None else None)
+    def _train(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
+        """Train the jobs; return the updates as the server receives them if they are sent."""
+        if uses_queue(self, federation) and devices() == 1 and federation.owner is None and jobs.which is not None:
+            return make_queue(self, sends)(federation, *self._rows(key, federation, jobs, hyper))
+        one = make_trainer(self, sends, federation, hyper, prepare_choice(self.model, jobs.start) if jobs.which is None else None)
         return self._for_each(one, key, federation, jobs, self.costs(federation, jobs))
 
     def _rows(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> tuple[Rows, Tables]:
@@ -86,7 +85,7 @@ class Solver(Setting):
         each_key, start, anchor_of = keys.fold_each(key, "client", federation.uid[jobs.client]), jobs.start, jobs.anchor_of
         velocity = jobs.velocity
         if federation.own is not None:
-            start = jax.vmap(lambda c, k: put_home(self.parts, federation, c, jobs.start[k]))(jobs.client, which)
+            start = jax.vmap(lambda c, k: insert_home(self.parts, federation, c, jobs.start[k]))(jobs.client, which)
             anchor_of = which if anchor_of is None else anchor_of
             velocity = None if velocity is None else velocity[which]
             which = jnp.arange(number, dtype=jnp.int32)
@@ -96,12 +95,12 @@ class Solver(Setting):
         return rows, Tables(start, jobs.anchor, velocity)
 
     def train(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
-        """Trains the jobs for models that do not leave the client. Returns the updates as they are before sending."""
-        return self._updates(False, key, federation, jobs, hyper)
+        """Train the jobs for models that do not leave the client. Returns the updates as they are before sending."""
+        return self._run_jobs(False, key, federation, jobs, hyper)
 
     def losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
-        """f32[K, S]: the mean loss of each model f32[K, d] on all training samples of each client i32[S]; 0 where the mask bool[S]
-        is False, and for clients without samples."""
+        """Compute the mean loss f32[K, S] of each model f32[K, d] on all training samples of each client i32[S]; 0 if the mask
+        bool[S] is False, and for clients without samples."""
         if federation.own is not None:
             return own_losses(self.gradient, federation, models, clients, mask)
         if not self.plan.quick:
@@ -109,83 +108,84 @@ class Solver(Setting):
         return _losses(self.model, devices(), federation, models, clients, mask)
 
     def sample_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
-        """f32[S, K, N]: the loss of each model f32[K, d] on each training sample of each client i32[S], in the order of its
-        samples; N is `Split.longest`. 0 where a client has no such sample, or its mask bool[S] is False."""
+        """Compute the loss f32[S, K, N] of each model f32[K, d] on each training sample of each client i32[S], in the order of its
+        samples; N is `Split.longest`. 0 if a client has no such sample, or its mask bool[S] is False."""
         model, longest, number = self.model, federation.train.longest, clients.shape[0]
         jobs = Jobs(clients, mask, jnp.ones(number), models[:1], jnp.zeros(number, jnp.int32))
 
         def one(task: Task) -> Array:
             positions = jnp.arange(longest)
             here = task.mask & (positions < federation.train.count[task.client])
-            batch = batch_of_client(federation, task.client, positions, here)
+            batch = gather_batch(federation, task.client, positions, here)
             losses = jax.lax.map(lambda w: model.loss(model.forward(model.unravel(w), batch.x, None), batch.y), models)
             return jnp.where(here, losses, 0.0)
 
-        return self._for_each(one, keys.root(0), federation, jobs, samples_of(federation, jobs))
+        return self._for_each(one, keys.root(0), federation, jobs, job_samples(federation, jobs))
 
     def gradient(self, federation: Federation, jobs: Jobs) -> tuple[Array, Array]:
-        """(f32[S, d], f32[S]): for each job, the gradient of the mean loss on all training samples of its client, at the model that
-        it starts from, and this loss. Both are 0 for masked jobs."""
+        """Compute the gradient f32[S, d] of the mean loss on all training samples of each job's client, at the model that it starts
+        from, and this loss f32[S]. Both are 0 for masked jobs."""
         model = self.model
 
         def one(task: Task) -> tuple[Array, Array]:
             whole = whole_batch(federation, task.client)
             loss, _, grads = full_gradient(model, federation, task.client, model.unravel(task.start), whole)
-            return jnp.where(task.mask, travelling(self.parts, model.ravel(grads)), 0.0), jnp.where(task.mask, loss, 0.0)
+            return jnp.where(task.mask, mask_home(self.parts, model.ravel(grads)), 0.0), jnp.where(task.mask, loss, 0.0)
 
-        return self._for_each(one, keys.root(0), federation, jobs, samples_of(federation, jobs))
+        return self._for_each(one, keys.root(0), federation, jobs, job_samples(federation, jobs))
 
     def batch_gradient(
         self, key: Array, federation: Federation, jobs: Jobs, batch: int, summed: bool = False
     ) -> tuple[Array, Array]:
-        """Like `gradient`, on the first mini-batch of `batch` samples of `fit` with this key. `summed`: of the summed loss."""
+        """Compute `gradient` on the first mini-batch of `batch` samples of `fit` with this key. `summed`: of the summed loss."""
         model, longest = self.model, federation.train.longest
 
         def one(task: Task) -> tuple[Array, Array]:
             size, count = min(batch, longest), federation.train.count[task.client]
             order = shuffle(keys.fold(task.key, "epoch", 0), count, longest, size, self.sequential)[:size]
-            samples = batch_of_client(federation, task.client, order, jnp.arange(size) < count)
+            samples = gather_batch(federation, task.client, order, jnp.arange(size) < count)
             params, step = model.unravel(task.start), keys.fold(task.key, "step", 0)
             loss, _, grads = batch_gradient(model, params, samples, step, summed=summed)
-            return jnp.where(task.mask, travelling(self.parts, model.ravel(grads)), 0.0), jnp.where(task.mask, loss, 0.0)
+            return jnp.where(task.mask, mask_home(self.parts, model.ravel(grads)), 0.0), jnp.where(task.mask, loss, 0.0)
 
-        return self._for_each(one, key, federation, jobs, samples_of(federation, jobs))
+        return self._for_each(one, key, federation, jobs, job_samples(federation, jobs))
 
     def send(self, key: Array, federation: Federation, jobs: Jobs, rows: Array, hyper: Hyper, unit: Array | float = 1.0) -> Array:
-        """f32[S, d]: what the server receives of vectors `rows` f32[S, d] that participants send and that are not updates. `unit`:
-        the factor from such a vector to an update (for a gradient, the learning rate)."""
-        if not touched(self.sending, hyper):
+        """Return the vectors that the server receives, f32[S, d], for `rows` f32[S, d] that participants send and that are not
+        updates. `unit`: the factor from such a vector to an update (for a gradient, the learning rate)."""
+        if not modifies(self.sending, hyper):
             return rows
         uid = federation.uid[jobs.client]
-        one = lambda of: arrived(self.sending, self.parts, hyper, of[0], of[1], of[2], unit)  # noqa: E731
+        one = lambda of: receive(self.sending, self.parts, hyper, of[0], of[1], of[2], unit)  # noqa: E731
         each = (keys.fold_each(key, "client", uid), uid, rows)
         return jax.lax.map(one, each) if self.sequential else jax.vmap(one)(each)
 
     def rule(self, key: Array, hyper: Hyper, unit: Array | float | None = None) -> Rule:
-        """The server's aggregation rule in a round, for `mix_updates` and similar functions. `key` is that of the round. `unit` is
-        that of `send`, for vectors that are not updates."""
+        """Return the server's aggregation rule in a round, for `mix_updates` and similar functions. `key` is the round's. `unit`:
+        as for `send`, for vectors that are not updates."""
         return server_rule(self.sending, key, hyper, unit)
 
     def costs(self, federation: Federation, jobs: Jobs) -> Array:
-        """f32[S]: an estimate of the time of each job, in any unit, by which jobs are dealt to devices."""
-        layer = layer_of(self.model) if exact_on_gram(self) and self.sequential and devices() > 1 else None
+        """Estimate the time of each job, f32[S], in any unit, by which jobs are dealt to devices."""
+        layer = layer_shape(self.model) if is_exact_on_gram(self) and self.sequential and devices() > 1 else None
         if layer is None:
-            return samples_of(federation, jobs)
+            return job_samples(federation, jobs)
         samples, steps = federation.train.count[jobs.client], train_steps(federation, jobs, self.work)
-        how = making_of(True, kept_grams(self, federation) is not None)
-        return expected(layer, self.work, samples, steps, sizes_of_grams(self, federation), how)
+        how = choose_making(True, find_grams(self, federation) is not None)
+        return expected_seconds(layer, self.work, samples, steps, list_gram_sizes(self, federation), how)
 
     def chooses(self, federation: Federation) -> bool:
-        """Whether participants should choose their start within `fit` (`Jobs.which` None), which is faster than a call of `losses`
-        before it. This is so if all clients train on Gram matrices, one after another, and all updates of a round are held."""
+        """Return whether participants should choose their start within `fit` (`Jobs.which` None), which is faster than a call of
+        `losses` before it. This is so if all clients train on Gram matrices, one after another, and all updates of a round are
+        held."""
         if federation.owner is not None or self.sending.robust or federation.own is not None or self.plan.stream:
             return False
-        sizes = sizes_of_grams(self, federation)
+        sizes = list_gram_sizes(self, federation)
         return self.sequential and bool(sizes) and sizes[-1] >= federation.train.longest
 
     def _for_each(self, one: Callable[[Task], Tree], key: Array, federation: Federation, jobs: Jobs, costs: Array) -> Tree:
-        """The results of `one` for all jobs, stacked: one after another or side by side, as the plan says. A job's start model is
-        looked up when the job runs, so that jobs in sequence need no copy of a model per participant."""
+        """Return the results of `one` for all jobs, stacked: one after another or side by side, as the plan says. A job's start
+        model is looked up when the job runs, so that jobs in sequence need no copy of a model per participant."""
         each_key = keys.fold_each(key, "client", federation.uid[jobs.client])
         anchor_of = jobs.which if jobs.anchor_of is None else jobs.anchor_of
         if jobs.anchor is not None and anchor_of is None:
@@ -198,10 +198,10 @@ class Solver(Setting):
             weights = None if jobs.weights is None else jobs.weights[s]
             home = None if jobs.home is None else jobs.home[s]
             mask = jobs.mask[s] & (s >= 0)
-            start = put_home(self.parts, federation, jobs.client[s], jobs.start[which])
+            start = insert_home(self.parts, federation, jobs.client[s], jobs.start[which])
             return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], start, anchor, velocity, weights, home))
 
-        return spread(job, costs, self.plan, owners_of(federation, jobs))
+        return spread(job, costs, self.plan, job_owners(federation, jobs))
 
 
 @shared_function(static=(0, 1, 2))
@@ -214,7 +214,7 @@ def _train_jobs(
     jobs: Jobs,
     hyper: Hyper,
 ) -> Updates:
-    return solver._trained(sends, key, federation, jobs, hyper)
+    return solver._train(sends, key, federation, jobs, hyper)
 
 
 @shared_function(static=(0, 1))
@@ -229,10 +229,10 @@ def _losses(
     return client_losses(model, federation, federation.train, models, clients, mask)
 
 
-def with_own_rows(jobs: Jobs) -> Jobs:
-    """The same jobs, each with models of its own where these are few numbers: programs then do not depend on their number."""
+def give_own_rows(jobs: Jobs) -> Jobs:
+    """Give each job its own models if these are few numbers: programs then do not depend on the number of models."""
     number = jobs.client.shape[0]
-    if jobs.which is None or number * jobs.start.shape[1] > FEW:
+    if jobs.which is None or number * jobs.start.shape[1] > MAX_OWN_ROWS:
         return jobs
     rows = lambda models, of: None if models is None else models[of]  # noqa: E731
     which, own = jobs.which, jnp.arange(number, dtype=jnp.int32)

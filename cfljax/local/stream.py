@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import compress, repeat
 from typing import TypeVar
 
-from cfljax.devices.spread import devices, of_this_device, share
+from cfljax.devices.spread import devices, mask_own, sum_devices
 from cfljax.federation.gather import cumulative_counts, insertion_points, samples
 from cfljax.lazy import core, jax, jnp
 from cfljax.types import Array, Federation, Model, Split, Tree
@@ -18,7 +18,7 @@ from cfljax.types import Array, Federation, Model, Split, Tree
 ON_CPU, ON_ACCELERATOR = 1 << 20, 1 << 22
 """The most numbers in the largest intermediate array of a block. On a CPU it should fit into the cache (measured: scores of an MLP
 and a CNN then take four fifths of the time)."""
-BLOCKS = "sample_blocks"
+BLOCKS_NAME = "sample_blocks"
 """The name of the loop over the blocks in compiled programs."""
 Carry = TypeVar("Carry")
 Visit = Callable[[Carry, Array, Array, Array, Array], Carry]
@@ -27,13 +27,13 @@ client in the list of clients. valid: False for padding of the last block."""
 
 
 def block_size(model: Model, federation: Federation, copies: int, most: int, on_cpu: bool = True) -> int:
-    """The number of samples in a block, a multiple of 16. It keeps the samples and the activations of `copies` models small, and
-    gives each device about the same number of blocks. `most`: an upper bound of the number of samples; blocks are not larger than
-    it needs."""
+    """Choose the number of samples in a block, a multiple of 16. It keeps the samples and the activations of `copies` models small,
+    and gives each device about the same number of blocks. `most`: an upper bound of the number of samples; blocks are not larger
+    than it needs."""
     x = jax.eval_shape(lambda: samples(federation, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), jnp.ones(1, bool))[0])
     params = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x).jaxpr
-    widths = _widths(jaxpr, jaxpr.invars[: len(jax.tree.leaves(params))], on_cpu)
+    widths = _find_widths(jaxpr, jaxpr.invars[: len(jax.tree.leaves(params))], on_cpu)
     widest = max([x.size, *(size * (copies if each else 1) for size, each in widths)])
     floats = ON_CPU if on_cpu else ON_ACCELERATOR
     limit = min(4096, max(16, floats // widest // 16 * 16))
@@ -41,9 +41,9 @@ def block_size(model: Model, federation: Federation, copies: int, most: int, on_
     return -(-max(most, 1) // (16 * blocks)) * 16
 
 
-def _widths(jaxpr: Tree, of_model: Iterable[object], on_cpu: bool) -> Iterator[tuple[int, bool]]:
-    """Yields (size, whether it depends on the model) for the intermediate arrays of a pass with one sample whose size grows with
-    the batch. `of_model`: the inputs that depend on the model."""
+def _find_widths(jaxpr: Tree, of_model: Iterable[object], on_cpu: bool) -> Iterator[tuple[int, bool]]:
+    """Yield (size, whether it depends on the model) for the intermediate arrays of a pass with one sample whose size grows with the
+    batch. `of_model`: the inputs that depend on the model."""
     known = set(of_model)
     for equation in jaxpr.eqns:
         inputs = [not isinstance(v, core.Literal) and v in known for v in equation.invars]
@@ -58,18 +58,18 @@ def _widths(jaxpr: Tree, of_model: Iterable[object], on_cpu: bool) -> Iterator[t
             inner = getattr(inner, "jaxpr", inner)
             if inner is not None and hasattr(inner, "eqns"):
                 alike = len(inner.invars) == len(passed)
-                yield from _widths(inner, compress(inner.invars, passed if alike else repeat(any(passed))), on_cpu)
+                yield from _find_widths(inner, compress(inner.invars, passed if alike else repeat(any(passed))), on_cpu)
 
 
 def fold_blocks(
     federation: Federation, split: Split, clients: Array, mask: Array, block: int, visit: Visit[Carry], zero: Carry
 ) -> Carry:
-    """The carry after `visit` has seen each block, from `zero` before the first. The carry must be a sum that starts at zero, since
-    devices share the blocks (or visit the samples that they hold) and their sums are added.
+    """Fold `visit` over the blocks, from `zero` before the first, and return the carry. The carry must be a sum that starts at
+    zero, because devices share the blocks (or visit the samples that they hold) and their sums are added.
 
-    Clients whose mask is False are left out of the sequence, so the time is that of the remaining clients' samples."""
+    Clients whose mask is False are left out of the sequence, so the time depends on the remaining clients' samples."""
     owner = None if split.shared or federation.owner is None else federation.owner[clients]
-    counts = jnp.where(of_this_device(owner, mask), split.count[clients], 0)
+    counts = jnp.where(mask_own(owner, mask), split.count[clients], 0)
     ends = cumulative_counts(counts)
     begin = split.start[clients] - (ends - counts)
 
@@ -84,7 +84,7 @@ def fold_blocks(
     blocks = -(-ends[-1] // block)
 
     def part(device: Array, devices: int) -> Carry:
-        with jax.named_scope(BLOCKS):
+        with jax.named_scope(BLOCKS_NAME):
             return part_named(device, devices)
 
     def part_named(device: Array, devices: int) -> Carry:
@@ -93,14 +93,14 @@ def fold_blocks(
         number = (blocks - device + devices - 1) // devices
         return jax.lax.fori_loop(0, number, lambda i, carry: body(device + i * devices, carry), zero)
 
-    return share(part)
+    return sum_devices(part)
 
 
 def client_losses(
     model: Model, federation: Federation, split: Split, models: Array, clients: Array, mask: Array, on_cpu: bool = True
 ) -> Array:
-    """f32[K, S]: the mean loss of each model f32[K, d] on the samples that each client i32[S] has in the split; 0 for a client
-    without samples, and where the mask bool[S] is False."""
+    """Compute the mean loss f32[K, S] of each model f32[K, d] on the samples that each client i32[S] has in the split; 0 for a
+    client without samples, and if the mask bool[S] is False."""
     block = block_size(model, federation, models.shape[0], clients.shape[0] * split.longest, on_cpu)
     params = jax.vmap(model.unravel)(models)
 

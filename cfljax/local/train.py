@@ -9,7 +9,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.lazy import flatten_util, jax, jnp
-from cfljax.local.gradients import Gradient, batch_gradient, batches_of, full_gradient, whole_batch
+from cfljax.local.gradients import Gradient, batch_gradient, full_gradient, make_batches, whole_batch
 from cfljax.local.optimiser import StepRule
 from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task, all_steps
 from cfljax.types import Array, Federation, LocalStep, Model, Tree, Updates
@@ -26,18 +26,19 @@ class Position(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """Which numbers of a model train when. What does not train has a gradient of zero and stays as it is."""
+    """Which numbers of a model train when. Other numbers have a gradient of zero and stay as they are."""
 
     epochs: int
-    """The number of epochs, at the beginning, in which the head trains alone. After them the body does, with an optimiser
-    that begins anew. 0: both train in all."""
+    """The number of epochs, at the beginning, in which the head trains alone. After them the body trains, with a fresh optimiser.
+    0: both train in all."""
     head: np.ndarray
     """bool[d]: the head's numbers."""
     trains: np.ndarray
     """bool[d]: the numbers that train at all."""
 
     def masks(self, unravel: Callable[[Array], Tree]) -> tuple[Tree, Tree]:
-        """(what trains before the first turn is over, what trains afterwards), as trees of truth values; equal without turns."""
+        """Return (what trains before the first turn is over, what trains afterwards), as trees of truth values; equal without
+        turns."""
         of = lambda which: jax.tree.map(lambda leaf: leaf > 0, unravel(jnp.asarray(which, jnp.float32)))  # noqa: E731
         before = of(self.trains & self.head if self.epochs else self.trains)
         return before, of(self.trains & ~self.head) if self.epochs else before
@@ -47,11 +48,11 @@ class Step(Protocol):
     """Does one step of the optimiser."""
 
     def __call__(self, position: Position, gradient: Gradient, trains: Tree | None = None) -> Position:
-        """The state after the step, from the state before it and the gradient at its parameters. `trains`: a tree of truth values,
-        False for what stays as it is; None: everything trains."""
+        """Return the state after the step, from the state before it and the gradient at its parameters. `trains`: a tree of truth
+        values, False for parameters that stay as they are; None: everything trains."""
 
 
-def train_steps_of(
+def make_training(
     model: Model,
     federation: Federation,
     task: Task,
@@ -68,11 +69,11 @@ def train_steps_of(
     `in_lines`: whether the samples are laid out before the first step."""
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
-    every = stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))
+    every = make_stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))
     masks = None if turns is None else turns.masks(model.unravel)
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
     known = all_steps(course, orders) if orders is not None and orders.in_order else None
-    batch_of = batches_of(federation, task.client, task.weights, known, in_lines)
+    batch_of = make_batches(federation, task.client, task.weights, known, in_lines)
 
     def step(position: Position, gradient: Gradient, number: Array) -> Position:
         if turns is None or masks is None:
@@ -100,7 +101,7 @@ def train_steps_of(
         return Updates(delta, position.loss / course.visited, course.total, buffers, optimiser=state)
 
     def begin() -> Position:
-        position = start_of(rule, params, velocity)
+        position = start_at(rule, params, velocity)
         if kept is None:
             return position
         fresh, unravel = flatten_util.ravel_pytree(position.optimiser)
@@ -110,14 +111,14 @@ def train_steps_of(
     return Stepwise(begin, visit, end)
 
 
-def start_of(rule: StepRule, params: Tree, velocity: Tree | None) -> Position:
-    """The state of training before the first step. `velocity`: the momentum buffer to start with; None: zeros."""
+def start_at(rule: StepRule, params: Tree, velocity: Tree | None) -> Position:
+    """Return the state of training before the first step. `velocity`: the momentum buffer to start with; None: zeros."""
     return Position(params, rule.init(params, velocity), jnp.float32(0))
 
 
-def stepper(rule: StepRule, numbers: LocalStep, anchor: Tree) -> Step:
-    """The function that does a step: it adds the proximal term (towards `anchor`) and weight decay to the gradient, and applies the
-    rule of the optimiser."""
+def make_stepper(rule: StepRule, numbers: LocalStep, anchor: Tree) -> Step:
+    """Make the function that does a step: it adds the proximal term (towards `anchor`) and weight decay to the gradient, and
+    applies the rule of the optimiser."""
     mu, decay = numbers.mu, numbers.weight_decay
 
     def step(position: Position, gradient: Gradient, trains: Tree | None = None) -> Position:

@@ -1,4 +1,4 @@
-"""The ways of training a client, and whom each is for: step by step, or on Gram matrices."""
+"""The training backends (step by step, or on Gram matrices), and the clients that each is for."""
 
 from __future__ import annotations
 
@@ -9,17 +9,28 @@ from typing import NamedTuple
 
 from cfljax import keys
 from cfljax.lazy import jax, jnp
-from cfljax.local.data import RUNGS
+from cfljax.local.data import SHUFFLE_LENGTHS
 from cfljax.local.gradients import lays_out
 from cfljax.local.gram import Among, GramPlan, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.own_steps import StepsOf, train_by
-from cfljax.local.parts import ModelParts, kernel_trains, sent, split, turns_of
-from cfljax.local.schedule import SHUFFLED, Course, Orders, Stepwise, Task, Work, course_of, drawn_at_once, orders_of, together
-from cfljax.local.send import Sending, touched
+from cfljax.local.parts import ModelParts, kernel_trains, make_turns, send_parts, split_home
+from cfljax.local.schedule import (
+    MAX_SHUFFLED,
+    Course,
+    Orders,
+    Stepwise,
+    Task,
+    Work,
+    count_epochs,
+    count_work,
+    group_steps,
+    make_orders,
+)
+from cfljax.local.send import Sending, modifies
 from cfljax.local.sizes import gram_sizes
-from cfljax.local.train import train_steps_of
-from cfljax.local.turned import turned
+from cfljax.local.train import make_training
+from cfljax.local.turned import transpose_kernels
 from cfljax.types import Federation, Grams, Hyper, LocalStep, Model, Plan, Updates
 
 TrainClient = Callable[[Task, Course, Orders | None], Updates]
@@ -30,7 +41,7 @@ StepsOfClient = Callable[[Task, Course, Orders | None], Stepwise]
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What is trained, and how. All fields are static."""
+    """The settings of local training. All fields are static."""
 
     model: Model
     work: Work
@@ -44,7 +55,7 @@ class Setting:
     step_of: Callable[[Hyper], LocalStep] = LocalStep.of
     """(numbers of the run) -> numbers of a local step."""
     steps_of: StepsOf | None = None
-    """The steps of a method's own, in place of the optimiser's."""
+    """The method's own steps, instead of the optimiser's."""
     parts: ModelParts | None = None
     """Which parts of a model stay with the client, and which do not train; None: all train and travel."""
     keeps_state: bool = False
@@ -57,50 +68,50 @@ class Setting:
 
 
 class Way(NamedTuple):
-    """A way of training, and the clients that it is for."""
+    """A training backend, and the clients that it is for."""
 
     size: int
-    """The most samples of a client that is trained in this way."""
+    """The largest number of samples of a client for this backend."""
     rungs: tuple[int, ...]
     """Lengths of shuffles besides `size` (see `data.shuffle`)."""
     train: TrainClient
 
 
-def plain_sgd(solver: Setting) -> bool:
-    """Whether the optimiser is SGD without further arguments."""
+def is_plain_sgd(solver: Setting) -> bool:
+    """Return whether the optimiser is SGD without further arguments."""
     return solver.optimizer == "sgd" and not solver.arguments
 
 
-def exact_on_gram(solver: Setting) -> bool:
-    """Whether training on Gram matrices is exact for this model and these steps."""
+def is_exact_on_gram(solver: Setting) -> bool:
+    """Return whether training on Gram matrices is exact for this model and these steps."""
     first = first_layer(solver.model)
-    plain = solver.steps_of is None and plain_sgd(solver) and not solver.work.head and not solver.keeps_state
+    plain = solver.steps_of is None and is_plain_sgd(solver) and not solver.work.head and not solver.keeps_state
     return plain and first is not None and kernel_trains(solver.parts, solver.model, first.kernel)
 
 
-def sizes_of_grams(solver: Setting, federation: Federation) -> tuple[int, ...]:
-    """The sizes of the Gram matrices on which clients are trained, ascending; empty if none are."""
-    return gram_sizes(solver.plan, federation.train.longest, solver.work.batch) if exact_on_gram(solver) else ()
+def list_gram_sizes(solver: Setting, federation: Federation) -> tuple[int, ...]:
+    """Return the sizes of the Gram matrices on which clients are trained, ascending; empty if none are."""
+    return gram_sizes(solver.plan, federation.train.longest, solver.work.batch) if is_exact_on_gram(solver) else ()
 
 
-def kept_grams(solver: Setting, federation: Federation) -> Grams | None:
-    """The Gram matrices that were computed before the first round; None: there are none that fit this solver."""
+def find_grams(solver: Setting, federation: Federation) -> Grams | None:
+    """Return the Gram matrices that were computed before the first round; None: there are none that fit this solver."""
     grams = federation.train.grams if solver.sequential else None
-    return grams if grams is not None and grams.sizes == sizes_of_grams(solver, federation) else None
+    return grams if grams is not None and grams.sizes == list_gram_sizes(solver, federation) else None
 
 
-def rule_of_steps(solver: Setting, numbers: LocalStep) -> StepRule:
-    """The optimiser with the numbers of this run."""
-    return sgd(numbers) if plain_sgd(solver) else from_optax(solver.optimizer, dict(solver.arguments), numbers.lr)
+def make_rule(solver: Setting, numbers: LocalStep) -> StepRule:
+    """Make the optimiser with the numbers of this run."""
+    return sgd(numbers) if is_plain_sgd(solver) else from_optax(solver.optimizer, dict(solver.arguments), numbers.lr)
 
 
-def ways_of(solver: Setting, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:
-    """The ways of training, ordered by the size of the clients that they are for. `choice`: the models among which participants
-    choose their start; None: they do not choose."""
-    numbers, sizes, longest = solver.step_of(hyper), sizes_of_grams(solver, federation), federation.train.longest
-    grams, summed, turns = kept_grams(solver, federation), solver.work.summed, turns_of(solver.parts, solver.work.head)
-    steps_of_client = by_steps(solver, federation, hyper)
-    block_of = lambda most: together(solver.work, most) if solver.plan.asks_host else 0  # noqa: E731
+def list_ways(solver: Setting, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:
+    """List the training backends, ordered by the size of the clients that they are for. `choice`: the models among which
+    participants choose their start; None: they do not choose."""
+    numbers, sizes, longest = solver.step_of(hyper), list_gram_sizes(solver, federation), federation.train.longest
+    grams, summed, turns = find_grams(solver, federation), solver.work.summed, make_turns(solver.parts, solver.work.head)
+    steps_of_client = train_by_steps(solver, federation, hyper)
+    block_of = lambda most: group_steps(solver.work, most) if solver.plan.asks_host else 0  # noqa: E731
 
     def on_gram(size: int) -> Way:
         plan = GramPlan(size, solver.sequential, summed, grams, choice, block_of(size), turns)
@@ -116,46 +127,46 @@ def ways_of(solver: Setting, federation: Federation, hyper: Hyper, choice: Among
     done = (0, *sizes)[-1]
     # two ways, so that the shuffles of small clients are not as long as those of much larger ones
     short = (keys.SHORT_LENGTH,) if solver.sequential and done < keys.SHORT_LENGTH and longest > 4 * keys.SHORT_LENGTH else ()
-    rungs = () if solver.plan.alike else RUNGS  # all clients of one size need one length
+    rungs = () if solver.plan.alike else SHUFFLE_LENGTHS  # all clients of one size need one length
     limits = itertools.pairwise((done, *short, longest) if done < longest else ())
     return [on_gram(size) for size in sizes] + [
         Way(size, tuple(rung for rung in rungs if rung > less), step_by_step) for less, size in limits
     ]
 
 
-def by_steps(solver: Setting, federation: Federation, hyper: Hyper) -> StepsOfClient:
+def train_by_steps(solver: Setting, federation: Federation, hyper: Hyper) -> StepsOfClient:
     """Return the function that trains a client step by step."""
     numbers, gpu = solver.step_of(hyper), solver.plan.asks_host
-    model = turned(solver.model, gpu) if (solver.sequential or gpu) and exact_on_gram(solver) else solver.model
-    turns, in_lines = turns_of(solver.parts, solver.work.head), lays_out(solver.plan, federation, solver.work)
+    model = transpose_kernels(solver.model, gpu) if (solver.sequential or gpu) and is_exact_on_gram(solver) else solver.model
+    turns, in_lines = make_turns(solver.parts, solver.work.head), lays_out(solver.plan, federation, solver.work)
 
     def steps_of_client(task: Task, course: Course, orders: Orders | None) -> Stepwise:
-        rule = rule_of_steps(solver, numbers)
+        rule = make_rule(solver, numbers)
         if solver.steps_of is not None:
             return train_by(solver.steps_of(hyper, rule), model, federation, task, course, orders, in_lines)
-        return train_steps_of(model, federation, task, course, orders, rule, numbers, solver.work.summed, turns, in_lines)
+        return make_training(model, federation, task, course, orders, rule, numbers, solver.work.summed, turns, in_lines)
 
     return steps_of_client
 
 
-def queues(solver: Setting, federation: Federation) -> bool:
+def uses_queue(solver: Setting, federation: Federation) -> bool:
     """Return whether clients can train in the lanes of a queue: step by step, on mini-batches whose order is known beforehand."""
     work, longest = solver.work, federation.train.longest
-    if not solver.plan.queue or solver.sequential or work.batch is None or sizes_of_grams(solver, federation):
+    if not solver.plan.queue or solver.sequential or work.batch is None or list_gram_sizes(solver, federation):
         return False
-    return drawn_at_once(work, longest) * longest <= SHUFFLED and (work.epochs is not None or drawn_at_once(work, longest) > 1)
+    return count_epochs(work, longest) * longest <= MAX_SHUFFLED and (work.epochs is not None or count_epochs(work, longest) > 1)
 
 
-def train_one(
+def make_trainer(
     solver: Setting, sends: bool, federation: Federation, hyper: Hyper, choice: Among | None = None
 ) -> Callable[[Task], Updates]:
     """Return the function that trains one client in the way for its size, and sends its update. A client that does no step takes no
-    time. `choice`: as for `ways_of`."""
-    ways, work, sequential = ways_of(solver, federation, hyper, choice), solver.work, solver.sequential
+    time. `choice`: as for `list_ways`."""
+    ways, work, sequential = list_ways(solver, federation, hyper, choice), solver.work, solver.sequential
 
     def along(way: Way) -> Callable[[Task, Course], Updates]:
         return lambda task, course: way.train(
-            task, course, orders_of(federation, task, course, work, solver.plan, way.size, way.rungs)
+            task, course, make_orders(federation, task, course, work, solver.plan, way.size, way.rungs)
         )
 
     def nothing(task: Task, _: Course) -> Updates:
@@ -164,7 +175,7 @@ def train_one(
         return Updates(*none, task.velocity, None if choice is None else jnp.int32(0), task.home, optimiser=state)
 
     def train(task: Task) -> Updates:
-        course = course_of(federation, task, work, sequential)
+        course = count_work(federation, task, work, sequential)
         if len(ways) == 1 and not sequential:
             return along(ways[0])(task, course)
         way = 1 + sum((course.samples > smaller.size).astype(jnp.int32) for smaller in ways[:-1])
@@ -177,7 +188,7 @@ def send_update(solver: Setting, sends: bool, federation: Federation, hyper: Hyp
     """Return the update as it arrives at the server; as it is, if it is not sent."""
     if not sends:
         return update
-    here = split(solver.parts, update)
-    if not touched(solver.sending, hyper):
+    here = split_home(solver.parts, update)
+    if not modifies(solver.sending, hyper):
         return here
-    return sent(solver.sending, solver.parts, solver.work.one_vector, solver.step_of(hyper).lr, hyper, federation, task, here)
+    return send_parts(solver.sending, solver.parts, solver.work.one_vector, solver.step_of(hyper).lr, hyper, federation, task, here)

@@ -29,7 +29,7 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.train import Position, start_of, stepper
+from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.registry.options import option
 from cfljax.round.at_home import AtHome, Kept
 from cfljax.round.entry import entry
@@ -75,11 +75,11 @@ class APFL(AtHome):
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """On w, v_i and α_i."""
         numbers = LocalStep.of(hyper)
-        move = stepper(rule, numbers, ())
+        move = make_stepper(rule, numbers, ())
 
         def begin(start: Tree, home: Array | None) -> Carry:
             assert home is not None
-            return Carry(start_of(rule, start, None), start_of(rule, model.unravel(home[:-1]), None), home[-1], jnp.bool_(True))
+            return Carry(start_at(rule, start, None), start_at(rule, model.unravel(home[:-1]), None), home[-1], jnp.bool_(True))
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
             w, v, alpha, fresh = at

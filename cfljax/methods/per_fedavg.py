@@ -29,7 +29,7 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.train import Position, start_of, stepper
+from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.registry.options import option
 from cfljax.round.ask import Ask
 from cfljax.round.clustered import Clustered
@@ -57,7 +57,7 @@ class PerFedAvg(Clustered):
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """On w. The loss for the report is that of w' on B2."""
-        move, alpha = stepper(rule, LocalStep.of(hyper), ()), hyper["alpha"]
+        move, alpha = make_stepper(rule, LocalStep.of(hyper), ()), hyper["alpha"]
 
         def step(gradient: GradientAt, at: Position) -> tuple[Position, Array]:
             w = at.params
@@ -68,7 +68,7 @@ class PerFedAvg(Clustered):
                 grads = jax.tree.map(lambda g, h: g - alpha * h, grads, bent)
             return move(at, Gradient(loss, count, grads)), loss
 
-        return OwnSteps(lambda start, _: start_of(rule, start, None), step, lambda at: (at.params, None))
+        return OwnSteps(lambda start, _: start_at(rule, start, None), step, lambda at: (at.params, None))
 
 
 per_fedavg = entry("per_fedavg", PerFedAvg)

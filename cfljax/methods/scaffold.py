@@ -27,7 +27,7 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.train import Position, start_of, stepper
+from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.registry.options import option
 from cfljax.round.control import Controlled
 from cfljax.round.entry import entry
@@ -62,11 +62,11 @@ class Scaffold(Controlled):
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """y ← y − η (∇f_i(y) − c_i + c). The new c_i is the mean of the gradients."""
         numbers = LocalStep.of(hyper)
-        decay, move = numbers.weight_decay, stepper(rule, numbers._replace(weight_decay=None), ())
+        decay, move = numbers.weight_decay, make_stepper(rule, numbers._replace(weight_decay=None), ())
 
         def begin(start: Tree, home: Array | None) -> Carry:
             assert home is not None
-            return Carry(start_of(rule, start, None), model.unravel(home), jax.tree.map(jnp.zeros_like, start), jnp.float32(0))
+            return Carry(start_at(rule, start, None), model.unravel(home), jax.tree.map(jnp.zeros_like, start), jnp.float32(0))
 
         def step(gradient: GradientAt, carry: Carry) -> tuple[Carry, Array]:
             at, correction, total, steps = carry

@@ -1,5 +1,5 @@
-"""Sums of the contents of data. They are part of a run's id, so that results of two versions of a file never mix, wherever the file
-lies. Large files are summed once: the sum is kept in the cache until the file's size, times or inode change."""
+"""Checksums of data. They are part of a run's id, so that results of two versions of a file never mix, whatever its path. The
+checksum of a large file is cached until the file's size, times or inode change."""
 
 from __future__ import annotations
 
@@ -20,35 +20,36 @@ from cfljax.files import cache_folder, write_whole
 if TYPE_CHECKING:
     from cfljax.types import Parts, Source
 
-LARGE = 1 << 20
-"""Bytes from which the sum of a file is kept; smaller files are read each time."""
-SETTLED = 2.0
-"""Seconds after a file's last change before its sum is kept: two versions within one tick of a coarse clock have the same time."""
+MIN_CACHED_BYTES = 1 << 20
+"""Files of at least this many bytes have their checksum cached; smaller files are read each time."""
+SETTLED_SECONDS = 2.0
+"""Seconds after a file's last change before its checksum is cached: two versions within one tick of a coarse clock have the same
+time."""
 
 
-def sum_of_files(files: Iterable[tuple[str, Path]]) -> str:
-    """SHA-256 over the contents of (role, file). It does not depend on the names and places of the files."""
+def hash_files(files: Iterable[tuple[str, Path]]) -> str:
+    """Compute the SHA-256 over the contents of (role, file). It does not depend on the names and paths of the files."""
     digest = hashlib.sha256()
     for role, file in sorted(files):
-        digest.update(f"{role} {sum_of_file(file)}\n".encode())
+        digest.update(f"{role} {hash_file(file)}\n".encode())
     return digest.hexdigest()
 
 
-def sum_of_file(file: Path) -> str:
-    """Return the SHA-256 of a file's contents, 64 hexadecimal digits."""
+def hash_file(file: Path) -> str:
+    """Compute the SHA-256 of a file's contents, 64 hexadecimal digits."""
     try:
-        before = _state(file)
+        before = _file_state(file)
         place = cache_folder() / "sums" / hashlib.sha256(repr((os.path.realpath(file), before)).encode()).hexdigest()[:32]
-        if before[1] >= LARGE and len(kept := place.read_text("utf-8", "replace") if place.is_file() else "") == 64:
+        if before[1] >= MIN_CACHED_BYTES and len(kept := place.read_text("utf-8", "replace") if place.is_file() else "") == 64:
             return kept
         with file.open("rb") as f:
             found = hashlib.file_digest(f, "sha256").hexdigest()
-        after = _state(file)
+        after = _file_state(file)
     except OSError as e:
         raise DataError(f"{file}: cannot be read ({e.strerror or e})") from e
     if after != before:
         raise DataError(f"{file}: changes while it is read; start again when it is complete")
-    if before[1] >= LARGE and time.time() - max(before[2:]) / 1e9 > SETTLED:
+    if before[1] >= MIN_CACHED_BYTES and time.time() - max(before[2:]) / 1e9 > SETTLED_SECONDS:
         with contextlib.suppress(OSError):  # a full or read-only disk costs time at the next start, nothing else
             place.parent.mkdir(parents=True, exist_ok=True)
             with write_whole(place) as part:
@@ -56,27 +57,27 @@ def sum_of_file(file: Path) -> str:
     return found
 
 
-def _state(file: Path) -> list[int]:
-    """Inode, size and times of a file: they change when its contents do."""
+def _file_state(file: Path) -> list[int]:
+    """Return inode, size and times of a file: they change when its contents do."""
     stat = file.stat()
     return [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
-def sum_of_source(source: Source) -> str:
-    """SHA-256 over everything in a data set but its name."""
-    return _sum([(name, value) for name, value in source._asdict().items() if name != "name"])
+def hash_source(source: Source) -> str:
+    """Compute the SHA-256 over everything in a data set but its name."""
+    return _hash([(name, value) for name, value in source._asdict().items() if name != "name"])
 
 
-def sum_of_parts(parts: Parts) -> str:
-    """SHA-256 over what a partition returned: which client holds which samples."""
+def hash_parts(parts: Parts) -> str:
+    """Compute the SHA-256 over the result of a partition: which client holds which samples."""
     named = {field.name: getattr(parts, field.name) for field in dataclasses.fields(parts)}
     made = named.pop("source")
-    return _sum([*named.items(), ("source", "" if made is None else sum_of_source(made))])
+    return _hash([*named.items(), ("source", "" if made is None else hash_source(made))])
 
 
-def sum_or_failure(make: Callable[[], str]) -> str:
-    """What `make` returns: the sum of a user's data set or partition. If that raises anything but a DataError, the sum of the
-    error: the runs will fail in the same way, and are recorded as failed."""
+def hash_or_failure(make: Callable[[], str]) -> str:
+    """Return what `make` returns, the checksum of a user's data set or partition. If it raises anything but a DataError, return the
+    checksum of the error: the runs will fail in the same way, and are recorded as failed."""
     try:
         return make()
     except DataError:
@@ -85,11 +86,11 @@ def sum_or_failure(make: Callable[[], str]) -> str:
         return hashlib.sha256(f"{type(error).__name__}: {error}".encode()).hexdigest()
 
 
-def _sum(named: list[tuple[str, object]]) -> str:
+def _hash(named: list[tuple[str, object]]) -> str:
     digest = hashlib.sha256()
     for name, value in named:
         if isinstance(value, list):
-            value = _sum([(str(at), each) for at, each in enumerate(value)])
+            value = _hash([(str(at), each) for at, each in enumerate(value)])
         if value is None or isinstance(value, (int, str)):
             digest.update(f"{name} {value}\n".encode())
         else:

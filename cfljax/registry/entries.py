@@ -1,6 +1,6 @@
 """From names in specs to entries. An entry's module is imported when the entry is first used.
 
-A name may be registered by the package, by the user, or by an installed package that offers it as an entry point. The sum of the
+A name may be registered by the package, by the user, or by an installed package that offers it as an entry point. The hash of the
 source of an entry that is not part of the package is part of a run's id, so that results of two versions never mix."""
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 from cfljax import lazy
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import NoOptions, Table, check
-from cfljax.registry.sources import hash_of, program, text_of
-from cfljax.registry.sources import package as files_of_package
+from cfljax.registry.sources import find_package as files_of_package
+from cfljax.registry.sources import find_program, hash_sources, source_text
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,60}")
 _when_replaced: list[Callable[[], None]] = []
@@ -32,7 +32,7 @@ Make = TypeVar("Make", bound=Callable[..., object])
 
 
 class Entry(NamedTuple, Generic[Make]):
-    """What a registry holds: the Options class of a thing, and the function that makes the thing."""
+    """An entry of a registry: an Options class, and the function that makes the thing."""
 
     options: type
     make: Make
@@ -58,7 +58,7 @@ _loading: list[Origin] = []
 
 
 @contextlib.contextmanager
-def loading(origin: Origin) -> Iterator[None]:
+def load_as(origin: Origin) -> Iterator[None]:
     """Give this origin to everything that is registered in this context. JAX is loaded first, since what registers may use it."""
     lazy.load()
     _loading.append(origin)
@@ -68,35 +68,39 @@ def loading(origin: Origin) -> Iterator[None]:
         _loading.pop()
 
 
-def _origin(make: Callable[..., object], options: type, version: object) -> Origin:
+def _find_origin(make: Callable[..., object], options: type, version: object) -> Origin:
     """Return the origin of an entry that no plugin registers: that of the file which defines it and of what this file imports, or
     of the text of a function in a notebook. Its code is "" if Python does not have the text and no version was given."""
-    file = _file_of(make)
+    file = _find_file(make)
     try:
-        text = hash_of(program([file], file.parent)) if file.is_file() else f"{text_of(make)}\n{_fields_of(options)}"
+        text = (
+            hash_sources(find_program([file], file.parent))
+            if file.is_file()
+            else f"{source_text(make)}\n{_describe_fields(options)}"
+        )
     except (OSError, TypeError):
         text = ""
     return Origin(hashlib.sha256(f"{text} {version}".encode()).hexdigest() if text or version is not None else "")
 
 
-def _file_of(make: Callable[..., object]) -> Path:
+def _find_file(make: Callable[..., object]) -> Path:
     made = inspect.unwrap(make)
     code, module = getattr(made, "__code__", None), sys.modules.get(getattr(made, "__module__", ""))
     return Path(code.co_filename if code is not None else getattr(module, "__file__", None) or "")
 
 
-def _fields_of(options: type) -> str:
-    return text_of([(f.name, f.type, f.default, dict(f.metadata)) for f in dataclasses.fields(options)])
+def _describe_fields(options: type) -> str:
+    return source_text([(f.name, f.type, f.default, dict(f.metadata)) for f in dataclasses.fields(options)])
 
 
 def when_replaced(forget: Callable[[], None]) -> None:
-    """Call `forget` whenever a name comes to mean something else. Caches of what entries have made use it to empty themselves."""
+    """Call `forget` whenever a name is redefined, so that caches of what entries have made are cleared."""
     _when_replaced.append(forget)
 
 
-def origins(named: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
-    """The origins of the users' entries among these (kind, name), each once. Names of the package have no origin, nor have kinds
-    that no registry of this process knows."""
+def list_origins(named: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
+    """Return the origins of the users' entries among these (kind, name), each once. Names of the package have no origin, nor have
+    kinds that no registry of this process knows."""
     found = (_of_kind[kind].origin(name) for kind, name in named if kind in _of_kind)
     return tuple(dict.fromkeys(origin for origin in found if origin is not None))
 
@@ -140,10 +144,10 @@ class Registry(Generic[Make]):
             for forget in _when_replaced:
                 forget()
         self._lines[name] = self._with_base(Entry(options, make))
-        self._own[name] = _loading[-1] if _loading else _origin(make, options, version)
+        self._own[name] = _loading[-1] if _loading else _find_origin(make, options, version)
 
     def entry(self, name: str, where: str = "") -> Entry[Make]:
-        """The entry of that name, or a SpecError that suggests the nearest name."""
+        """Return the entry of that name; a SpecError suggests the nearest name."""
         line = self._lines.get(name)
         if line is None and name in self._entry_points():
             line = self._take(name)
@@ -156,11 +160,11 @@ class Registry(Generic[Make]):
         return line
 
     def ours(self, name: str) -> bool:
-        """Whether the entry comes with the package."""
+        """Return whether the entry comes with the package."""
         return name in self._lines and name not in self._own
 
     def origin(self, name: str) -> Origin | None:
-        """Where a user's entry comes from; None for an entry of the package."""
+        """Return where a user's entry comes from; None for an entry of the package."""
         if name not in self._lines and name in self._entry_points():
             self._take(name)
         own = self._own.get(name)
@@ -173,28 +177,28 @@ class Registry(Generic[Make]):
         """Give this origin to what these files have registered here."""
         for name in self._own:
             entry = self._lines[name]
-            if isinstance(entry, Entry) and str(_file_of(entry.make)) in files:
+            if isinstance(entry, Entry) and str(_find_file(entry.make)) in files:
                 self._own[name] = origin
 
     def check(self, name: str, table: Table, where: str) -> Any:
-        """The table as a checked instance of the entry's Options class."""
+        """Check the table and make an instance of the entry's Options class."""
         return check(self.entry(name, f"{where}.name").options, table, where)
 
     def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
-        """The entry points of installed packages by name. They are looked up once."""
+        """Look up the entry points of installed packages by name, once."""
         if self._offered is None:
             found = importlib.metadata.entry_points(group=self.group) if self.group else ()
             self._offered = {point.name: point for point in found if point.name not in self._lines}
         return self._offered
 
     def _take(self, name: str) -> Entry[Make]:
-        """The entry behind an entry point: an Entry, or a function that its module has registered."""
+        """Load the entry behind an entry point: an Entry, or a function that its module has registered."""
         point = self._entry_points()[name]
         package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
         try:
-            code = hash_of(program(files_of_package(point.module)))
+            code = hash_sources(find_program(files_of_package(point.module)))
             origin = Origin(hashlib.sha256(f"{package} {code}".encode()).hexdigest(), point.module)
-            with loading(origin):
+            with load_as(origin):
                 found = point.load()
         except Exception as error:  # whatever a foreign package raises on import
             what = f"{type(error).__name__}: {error}"
@@ -210,7 +214,7 @@ class Registry(Generic[Make]):
         return entry
 
     def _with_base(self, entry: Entry[Make]) -> Entry[Make]:
-        """The entry, with Options that are a kind of the base."""
+        """Make the entry's Options inherit from the base."""
         if issubclass(entry.options, self.base) or not dataclasses.is_dataclass(entry.options):
             return entry
         names = {name: getattr(entry.options, name) for name in ("__module__", "__qualname__", "__doc__")}

@@ -35,7 +35,7 @@ class Options(Protocol):
 
 
 def is_options(value: object) -> TypeGuard[Options]:
-    """Whether the value is an Options instance."""
+    """Return whether the value is an Options instance."""
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
@@ -55,10 +55,15 @@ def option(
     lists: tuple[str, ...] = (),
     beside: bool = False,
 ) -> Any:
-    """A field of an Options class. `low ≤ value ≤ high`, `value > above`; `choices` lists the words that the value may be.
-    `traced`: a number that a sweep may vary without compiling again; it reaches the method through `hyper`. `file`: the name of a
-    file, whose contents are part of a run's id in place of the name. `lists`: keys of an option's table whose value is a list.
-    `beside`: a table whose keys stand beside the other options where they are written."""
+    """Declare a field of an Options class.
+
+    Args:
+        low, high, above: `low ≤ value ≤ high`, `value > above`.
+        choices: the words that the value may be.
+        traced: a number that a sweep may vary without compiling again; it reaches the method through `hyper`.
+        file: the name of a file, whose contents are part of a run's id instead of the name.
+        lists: keys of an option's table whose value is a list.
+        beside: a table whose keys are written beside the other options."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices}
     meta = {"help": help, "traced": traced, "file": file, "lists": lists, "beside": beside} | bounds
     if isinstance(default, (list, dict)):
@@ -75,7 +80,7 @@ _hints = functools.cache(typing.get_type_hints)
 
 
 def check(cls: type[T], table: Table, where: str) -> T:
-    """`cls(**table)`, or a SpecError that names the key (in the table `where`), the bad value and the nearest valid one."""
+    """Make `cls(**table)`; a SpecError names the key (in the table `where`), the bad value and the nearest valid one."""
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in table:
         if key not in fields:
@@ -94,9 +99,9 @@ def check(cls: type[T], table: Table, where: str) -> T:
 
 
 def check_value(value: Value, hint: Hint, meta: Meta, where: str) -> Value:
-    """The value converted to its type (a list to a tuple, an int to a float), or a SpecError."""
+    """Convert the value to its type (a list to a tuple, an int to a float); raise a SpecError if it does not fit."""
     choices = meta.get("choices")
-    allowed = alternatives(hint)
+    allowed = list_alternatives(hint)
     if choices and isinstance(value, str) and str in allowed:
         if value not in choices:
             raise SpecError(f'{where} = "{value}": unknown' + suggest(value, choices))
@@ -106,20 +111,20 @@ def check_value(value: Value, hint: Hint, meta: Meta, where: str) -> Value:
         if fits:
             _check_range(converted, meta, where)
             return converted
-    wanted = " or ".join(_name(k) for k in allowed if not (k is str and choices))
+    wanted = " or ".join(_name_type(k) for k in allowed if not (k is str and choices))
     words = " or ".join(f'"{c}"' for c in choices) if choices and str in allowed else ""
     raise SpecError(f"{where} = {show(value)}: must be {' or '.join(w for w in (wanted, words) if w)}")
 
 
-def alternatives(hint: Hint) -> tuple[Hint, ...]:
-    """The types of a union; of another type, that type alone."""
+def list_alternatives(hint: Hint) -> tuple[Hint, ...]:
+    """Return the types of a union; of another type, that type alone."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return typing.get_args(hint)
     return (hint,)
 
 
 def _convert(value: Value, kind: Hint) -> tuple[bool, Value]:
-    """(Whether the value fits the type, the value in that type.)"""
+    """Return whether the value fits the type, and the value in that type."""
     if kind is Any:
         return True, value
     if typing.get_origin(kind) is tuple:
@@ -155,14 +160,14 @@ def _check_range(value: Value, meta: Meta, where: str) -> None:
                 raise SpecError(f"{where} = {show(value)}: must be {words} {bound:g}")
 
 
-def files_of(options: Options) -> dict[str, Path]:
-    """The files that options name, by the options' names."""
+def list_files(options: Options) -> dict[str, Path]:
+    """Return the files that options name, by the options' names."""
     pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options) if f.metadata.get("file"))
     return {name: Path(value).expanduser() for name, value in pairs if value}
 
 
 def show(value: Value) -> str:
-    """The value as TOML would write it."""
+    """Format the value as TOML would write it."""
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, bool):
@@ -174,33 +179,34 @@ def show(value: Value) -> str:
     return "none" if value is None else str(value)
 
 
-def _name(kind: Hint) -> str:
+def _name_type(kind: Hint) -> str:
     if typing.get_origin(kind) is tuple:
-        return f"a list of {_name(typing.get_args(kind)[0]).removeprefix('a ').removeprefix('an ')}s"
+        return f"a list of {_name_type(typing.get_args(kind)[0]).removeprefix('a ').removeprefix('an ')}s"
     if typing.get_origin(kind) is dict:
         return "a table"
     names = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "a table", type(None): "left out"}
     return names.get(kind, getattr(kind, "__name__", str(kind)))
 
 
-def traced(options: Options) -> dict[str, float]:
-    """The numbers of an Options instance that reach compiled code through `hyper`, by name; those of its tables by dotted names."""
+def list_traced(options: Options) -> dict[str, float]:
+    """Return the numbers of an Options instance that reach compiled code through `hyper`, by name; those of its tables by dotted
+    names."""
     pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options) if f.metadata.get("traced"))
     found = {name: value for name, value in pairs if value is not None}
-    for name, table in _tables(options).items():
-        found |= {f"{name}.{key}": value for key, value in traced(table).items()}
+    for name, table in _list_tables(options).items():
+        found |= {f"{name}.{key}": value for key, value in list_traced(table).items()}
     return found
 
 
-def static(options: T) -> T:
-    """The same options with every traced number at its default: equal for runs that share one compiled program."""
+def drop_traced(options: T) -> T:
+    """Reset every traced number to its default; the result is equal for runs that share one compiled program."""
     fields = [f for f in dataclasses.fields(options) if f.metadata.get("traced")]
     numbers = {f.name: 0.0 if f.default is dataclasses.MISSING else f.default for f in fields}
-    tables = {name: static(table) for name, table in _tables(options).items()}
+    tables = {name: drop_traced(table) for name, table in _list_tables(options).items()}
     return dataclasses.replace(options, **numbers, **tables)
 
 
-def _tables(options: Options) -> dict[str, Options]:
-    """The options that are Options instances themselves."""
+def _list_tables(options: Options) -> dict[str, Options]:
+    """Return the options that are Options instances themselves."""
     pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options))
     return {name: value for name, value in pairs if is_options(value)}

@@ -1,4 +1,4 @@
-"""Which files a user's program consists of, and what identifies a function that is in no file."""
+"""The files of a user's program, and the identity of a function that is in no file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 
-def program(files: Iterable[Path], folder: Path | None = None) -> list[Path]:
+def find_program(files: Iterable[Path], folder: Path | None = None) -> list[Path]:
     """Return the files and what they import by name: modules and packages of `folder`, directly or through each other, and the
     user's own packages elsewhere on Python's path. Installed packages are left out, as their versions are on record."""
     waiting, found, elsewhere = [file.resolve() for file in files], set[Path](), set[Path]()
@@ -23,66 +23,66 @@ def program(files: Iterable[Path], folder: Path | None = None) -> list[Path]:
         file = waiting.pop()
         if file not in found:
             found.add(file)
-            for name in _imports(file.read_bytes()):
-                if folder is not None and beside(folder, name.removeprefix(".")):
-                    waiting += modules(folder / name.removeprefix("."))
+            for name in _find_imports(file.read_bytes()):
+                if folder is not None and is_beside(folder, name.removeprefix(".")):
+                    waiting += find_modules(folder / name.removeprefix("."))
                 else:
-                    elsewhere |= {each for each in package(name) if not _installed(each)}
+                    elsewhere |= {each for each in find_package(name) if not _is_installed(each)}
     return sorted(found | elsewhere)
 
 
-def package(module: str) -> list[Path]:
+def find_package(module: str) -> list[Path]:
     """Return the files of the package of a module, as Python finds it; none for modules of Python and of cfljax."""
-    spec = _spec(module.partition(".")[0])
+    spec = _find_spec(module.partition(".")[0])
     places = [] if spec is None else list(spec.submodule_search_locations or [(spec.origin or "").removesuffix(".py")])
-    return [file for place in places for file in modules(Path(place))]
+    return [file for place in places for file in find_modules(Path(place))]
 
 
-def _spec(name: str) -> ModuleSpec | None:
+def _find_spec(name: str) -> ModuleSpec | None:
     if name not in (*sys.stdlib_module_names, "__main__", "cfljax", ""):
         with contextlib.suppress(ImportError, ValueError, AttributeError):
             return importlib.util.find_spec(name)
     return None
 
 
-def modules(path: Path) -> list[Path]:
+def find_modules(path: Path) -> list[Path]:
     """Return the file of the module of this path, which is without `.py`, or the files of all modules of the package there."""
     files = [path.with_name(f"{path.name}.py"), *path.rglob("*.py")] if path.name else []
-    return [file.resolve() for file in files if file.is_file() and not _installed(file.relative_to(path.parent))]
+    return [file.resolve() for file in files if file.is_file() and not _is_installed(file.relative_to(path.parent))]
 
 
-def beside(folder: Path, name: str) -> bool:
+def is_beside(folder: Path, name: str) -> bool:
     """Return whether a file of this folder that imports the name means a module in the folder. A subfolder without `__init__.py`
     counts if no other module has its name; modules of Python and cfljax are never meant."""
     if name in (*sys.stdlib_module_names, "cfljax", ""):
         return False
     if (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file():
         return True
-    other = _spec(name)
-    return (folder / name).is_dir() and bool(modules(folder / name)) and (other is None or other.origin is None)
+    other = _find_spec(name)
+    return (folder / name).is_dir() and bool(find_modules(folder / name)) and (other is None or other.origin is None)
 
 
-def hash_of(files: Iterable[Path]) -> str:
-    """Return the SHA-256 over the contents of files, whatever their order and place."""
+def hash_sources(files: Iterable[Path]) -> str:
+    """Return the SHA-256 over the contents of files, whatever their order and path."""
     return hashlib.sha256("".join(sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)).encode()).hexdigest()
 
 
-def text_of(thing: object) -> str:
+def source_text(thing: object) -> str:
     """Return what identifies an object that is in no file: the source of a function or class; for another object what it prints
     itself as, without addresses. Raise an OSError or TypeError if Python does not have the source."""
     if isinstance(thing, tuple):
-        return "\n".join(map(text_of, thing))
+        return "\n".join(map(source_text, thing))
     if inspect.isroutine(thing) or inspect.isclass(thing) or hasattr(thing, "__wrapped__"):
         return inspect.getsource(thing)  # type: ignore[arg-type]
     return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
 
 
-def _installed(file: Path) -> bool:
+def _is_installed(file: Path) -> bool:
     return not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
 
 
 @functools.lru_cache(maxsize=4096)
-def _imports(content: bytes) -> list[str]:
+def _find_imports(content: bytes) -> list[str]:
     """Return the first parts of the names that a file imports, with a dot in front if the import is relative."""
     try:
         nodes = list(ast.walk(ast.parse(content)))

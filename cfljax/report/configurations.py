@@ -13,7 +13,7 @@ from cfljax.registry.options import Table, Value, show
 from cfljax.results.frames import label_of
 from cfljax.results.result import Results
 from cfljax.store import Store
-from cfljax.store.rows import by_contents, rows
+from cfljax.store.rows import make_rows, unify_paths
 
 DISPLAYED = {
     "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "feddyn": "FedDyn", "local": "Local only", "oracle": "Oracle",
@@ -140,12 +140,12 @@ def collect(sources: Iterable[str | os.PathLike[str] | Results], target: float |
     configurations: dict[tuple[object, ...], Configuration] = {}
     titles: dict[str, None] = {}
     planned = 0
-    shown_records = by_contents(*(results.records for results in each))
+    shown_records = unify_paths(*(results.records for results in each))
     for results, folder, records in zip(each, names, shown_records, strict=True):
         plan = results.sweep
         titles.setdefault(str(plan.get("name") or results.store.folder.absolute().name))
         planned += len(plan.get("units") or results.records)
-        table = rows(records, plan.get("labels"))
+        table = make_rows(records, plan.get("labels"))
         shown = _shown_names(table)
         for record in table:
             new = _configuration(folder, record, shown)

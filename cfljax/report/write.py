@@ -16,7 +16,7 @@ from cfljax.report.comparison import Row
 from cfljax.report.page import page
 from cfljax.report.report_data import ReportData, read
 from cfljax.results.result import Results
-from cfljax.store.atomic import storing, write_bytes
+from cfljax.store.atomic import store_errors, write_bytes
 
 PAGE = "index.html"
 EVERY = 10.0
@@ -39,7 +39,7 @@ def write(data: ReportData, out: str | os.PathLike[str], figures: bool = True, d
     """Write the tables, the page and, if asked, the figures; return the path of the page. Figures of an earlier report
     that have no numbers now are removed. `live`: the page loads itself again and again."""
     folder = Path(out)
-    with storing(folder):
+    with store_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for name, form in FORMS.items():
         write_bytes(folder / name, form(data.table).encode())
@@ -52,14 +52,14 @@ def write(data: ReportData, out: str | os.PathLike[str], figures: bool = True, d
 def _write_figures(data: ReportData, folder: Path, dpi: int) -> None:
     from cfljax.report.figures import FIGURES, render
 
-    with storing(folder):
+    with store_errors(folder):
         folder.mkdir(exist_ok=True)
     stale = {f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")}
     for name, image in render(data, dpi=dpi):
         write_bytes(folder / name, image)
         stale.discard(name)
     for name in stale:
-        with storing(folder / name):
+        with store_errors(folder / name):
             (folder / name).unlink(missing_ok=True)
 
 
@@ -99,7 +99,7 @@ def write_figures(data: ReportData, names: Sequence[str], out: str | os.PathLike
     from cfljax.report.figures import render
 
     folder = Path(out)
-    with storing(folder):
+    with store_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for name, image in (drawn := dict(render(data, names, dpi))).items():
         write_bytes(folder / name, image)

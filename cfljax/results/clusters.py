@@ -14,7 +14,7 @@ import numpy as np
 from cfljax.errors import StoreError
 from cfljax.registry.options import Table
 from cfljax.store.arrays import pack
-from cfljax.store.atomic import storing, sync_folder, write_bytes
+from cfljax.store.atomic import store_errors, sync_folder, write_bytes
 
 INDEX = "clusters.json"
 
@@ -31,7 +31,7 @@ def write_clusters(
     files = {str(cluster): f"cluster_{cluster}.npz" for cluster in models}
     index = {**about, "clusters": files, "clients": clients.tolist()}
     try:
-        with storing(target):
+        with store_errors(target):
             part.mkdir(parents=True)
             for cluster, arrays in models.items():
                 write_bytes(part / files[str(cluster)], pack({name or "params": array for name, array in arrays.items()}))

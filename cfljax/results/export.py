@@ -82,11 +82,11 @@ def write_safetensors(path: str | os.PathLike[str], arrays: Mapping[str, np.ndar
     """Write the arrays to a `.safetensors` file, whole or not at all. `about`: texts that its header has beside them."""
     from safetensors.numpy import save
 
-    from cfljax.store.atomic import storing, write_bytes
+    from cfljax.store.atomic import store_errors, write_bytes
 
     file = Path(path)
     if file.suffix != ".safetensors":
         raise SpecError(f'export "{file}": must end with .safetensors')
-    with storing(file):
+    with store_errors(file):
         write_bytes(file, save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, dict(about)))
     return file

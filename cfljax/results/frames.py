@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfljax.registry.options import Table, Value, show
-from cfljax.store import QUANTITIES, SECONDS
+from cfljax.store import QUANTITIES, SECONDS_COLUMNS
 
 if TYPE_CHECKING:
     import pandas
@@ -53,8 +53,8 @@ def summaries(records: Collection[Table]) -> pandas.DataFrame:
     options = [*_labelled(records), *varying(records)]
     more = _more_quantities(records)
     rows = [_row(record, options, more) for record in records]
-    frame = pd.DataFrame(rows, columns=["run", "method", "seed", *options, "status", *QUANTITIES, *SECONDS, *more])
-    return _whole(frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS, *more), float)))
+    frame = pd.DataFrame(rows, columns=["run", "method", "seed", *options, "status", *QUANTITIES, *SECONDS_COLUMNS, *more])
+    return _whole(frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS_COLUMNS, *more), float)))
 
 
 def overview(records: Collection[Table]) -> pandas.DataFrame:
@@ -70,7 +70,7 @@ def overview(records: Collection[Table]) -> pandas.DataFrame:
 def varying(records: Iterable[Table]) -> list[str]:
     """Dotted names of the options that differ between the runs, in the order of the spec."""
     names = dict.fromkeys(name for record in records for name in record.get("varies", {}))
-    taken = {"run", "method", "seed", "seeds", "method.name", "status", *QUANTITIES, *SECONDS}
+    taken = {"run", "method", "seed", "seeds", "method.name", "status", *QUANTITIES, *SECONDS_COLUMNS}
     return [name for name in names if name not in taken]
 
 
@@ -127,7 +127,7 @@ def _more_quantities(records: Collection[Table]) -> list[str]:
 def _row(record: Table, varying: list[str], more: list[str]) -> list[Value]:
     options = [_cell(_option(record, name)) for name in varying]
     numbers, others = ([number(record.get("summary", {}).get(name)) for name in names] for names in (QUANTITIES, more))
-    seconds = [number(record.get("timings", {}).get(name.removeprefix("seconds_"))) for name in SECONDS]
+    seconds = [number(record.get("timings", {}).get(name.removeprefix("seconds_"))) for name in SECONDS_COLUMNS]
     return [record["id"], record.get("method"), record.get("seed"), *options, record["status"], *numbers, *seconds, *others]
 
 

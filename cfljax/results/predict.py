@@ -49,11 +49,11 @@ def run_of(record: Table) -> Run:
 
 def scene_of(record: Table) -> Scene:
     """The model and the federation of a run, from its record."""
-    from cfljax.devices.machine import this_machine
+    from cfljax.devices.machine import describe_machine
     from cfljax.experiment.assemble import assemble, federation_of, model_of
 
     run = run_of(record)
-    parts = assemble(run, 1, this_machine())
+    parts = assemble(run, 1, describe_machine())
     last = int(record["summary"].get("rounds") or run.train.rounds)
     federation, method = federation_of(run), parts.method
     facts = method.chooses, method.mixture is not None, method.adapt is not None

@@ -16,8 +16,8 @@ from cfljax.registry.options import Table, show
 from cfljax.results import frames
 from cfljax.results.models import KeptModels
 from cfljax.store import DamagedWarning, Store, summarise
-from cfljax.store.atomic import storing, write_bytes
-from cfljax.store.rows import by_contents, rows
+from cfljax.store.atomic import store_errors, write_bytes
+from cfljax.store.rows import make_rows, unify_paths
 
 if TYPE_CHECKING:
     import pandas
@@ -130,9 +130,9 @@ class Results:
         order = [name for name in plan if name in records]
         rest = [name for name in records if name not in set(order)]
         keep_rest = everything or not plan
-        (self.records,) = by_contents({name: records[name] for name in order + (rest if keep_rest else [])})
+        (self.records,) = unify_paths({name: records[name] for name in order + (rest if keep_rest else [])})
         self._count_to_target()
-        self.rows = rows(self.records, table.get("labels"))
+        self.rows = make_rows(self.records, table.get("labels"))
         """The records with the labels and the varying options of the plan's spec. A run that two rows of the plan share is listed
         twice."""
         first = {record["id"]: record for record in reversed(self.rows)}
@@ -225,7 +225,7 @@ class Results:
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """The summary frame as a Parquet file."""
-        with storing(Path(path)):
+        with store_errors(Path(path)):
             write_bytes(Path(path), self.to_pandas().to_parquet(index=False, engine="pyarrow"))
 
     def __repr__(self) -> str:

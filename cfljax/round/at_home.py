@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax.kernels.mix import mix_updates, usable
 from cfljax.lazy import jnp
-from cfljax.local.averages import averages, with_lengths
+from cfljax.local.averages import add_lengths, averages
 from cfljax.local.reports import mean_over, report
 from cfljax.local.rounds import jobs_from
 from cfljax.round.common import first_model, keep_own, traffic
@@ -101,7 +101,7 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
         either = cohort.mask & ~(usable(updates.delta) & usable(change))
         mixed = mixed._replace(new=new, nonfinite=jnp.sum(either, dtype=jnp.int32))
         drawn = state.drawn.at[cohort.ids].max(cohort.mask & usable(change))
-        sent = with_lengths(traffic(cohort), cohort, config.average)
+        sent = add_lengths(traffic(cohort), cohort, config.average)
         shown = config.shows(new, kept.new, lambda each: mean_over(cohort, cohort.mask, each))
         info = report(federation, cohort, updates, w[everyone], new[everyone], mixed, sent, **shown)
         return Kept(new, state.home.at[cohort.ids].set(kept.new), drawn), info

@@ -11,9 +11,9 @@ from cfljax import keys
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels.mix import weights_by
 from cfljax.lazy import jnp
-from cfljax.local.averages import averages, with_lengths
+from cfljax.local.averages import add_lengths, averages
 from cfljax.local.meter import branch, count_beside
-from cfljax.local.optimiser import decayed
+from cfljax.local.optimiser import decay_rate
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import Solver
@@ -225,7 +225,7 @@ class ClusteredMethod:
         sent = traffic(cohort, vectors_up=2 if config.trains_twice or (config.buffers and config.aggregate == "model") else 1)
         down, up = (jnp.sum(each, dtype=jnp.int32) for each in (ask.more, ask.up))
         sent = Traffic(sent.vectors_down + down, sent.vectors_up + up, sent.floats_down, ask.floats)
-        sent = with_lengths(sent, cohort, config.average)
+        sent = add_lengths(sent, cohort, config.average)
         beside = arrived
         if state.guess is not None and config.newcomers_train and not config.joins_on_arrival:
             beside = beside + jnp.sum(cohort.mask & (state.labels[cohort.ids] < 0), dtype=jnp.int32)
@@ -244,7 +244,7 @@ class ClusteredMethod:
     def regroup(self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
         """HOST. Clusters are made again, by the method's own rule or as before round 0, by those who are there by now."""
         arrived = jnp.where(jnp.asarray(federation.arrive) <= round, 0, federation.arrive)
-        now, numbers = dataclasses.replace(federation, arrive=arrived), decayed(hyper, jnp.int32(round))
+        now, numbers = dataclasses.replace(federation, arrive=arrived), decay_rate(hyper, jnp.int32(round))
         ask = self._before(key, now, numbers)
         if self.config.again is None:
             new = self.config.regroup(ask, state, round)

@@ -14,7 +14,7 @@ from cfljax.devices.split import split_jit
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import Mixed, usable
 from cfljax.lazy import jax, jnp
-from cfljax.local.averages import averages, with_lengths
+from cfljax.local.averages import add_lengths, averages
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
@@ -103,5 +103,5 @@ def train_clusters(
     `AVERAGES`. Returns the new models f32[K, d], and the report on the round."""
     mix = averages(solver, federation, cohort, which, models.shape[0], average, hyper)
     trained = train_and_mix(solver, key, federation, jobs_from(cohort, models, which), hyper, Mixing(mix, models))
-    traffic = with_lengths(traffic, cohort, average)
+    traffic = add_lengths(traffic, cohort, average)
     return trained.mixed.new, report_trained(federation, cohort, trained, which, trained.mixed.new - models, traffic)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from cfljax.errors import SpecError
 from cfljax.lazy import flatten_util, jnp
 from cfljax.local.solver import Solver
-from cfljax.local.ways import rule_of_steps
+from cfljax.local.ways import make_rule
 from cfljax.round.inside import inside
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Tree
 
@@ -52,7 +52,7 @@ def with_memory(method: Method, solver: Solver, name: str) -> Method:
         residual = jnp.zeros((clients, model.size)) if solver.sending.feedback else None
         if not solver.keeps_state:
             return Remembering(inner, residual)
-        begun = rule_of_steps(solver, solver.step_of(hyper)).init(model.unravel(jnp.zeros(model.size)), None)
+        begun = make_rule(solver, solver.step_of(hyper)).init(model.unravel(jnp.zeros(model.size)), None)
         return Remembering(inner, residual, jnp.full((clients, flatten_util.ravel_pytree(begun)[0].size), jnp.nan))
 
     def round(key: Array, state: Remembering, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Remembering, Info]:

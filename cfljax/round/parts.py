@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from cfljax.kernels.mix import usable
 from cfljax.lazy import jax, jnp
-from cfljax.local.flight import Arriving, arriving
-from cfljax.local.parts import ModelParts, parts_of
+from cfljax.local.flight import Arriving, select_arriving
+from cfljax.local.parts import ModelParts, divide_model
 from cfljax.local.solver import Solver
 from cfljax.round.config import MakeMethod, MethodConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
@@ -45,8 +45,8 @@ class Shared(NamedTuple):
 def make_in_parts(
     make: MakeMethod, config: MethodConfig, model: Model, solver: Solver, table: tuple[tuple[str, str], ...]
 ) -> Method:
-    """Return the method of `make` with models that are shared in part, as `table` says (see `parts_of`)."""
-    parts = parts_of(model, table, bool(solver.work.head or config.head_epochs))
+    """Return the method of `make` with models that are shared in part, as `table` says (see `divide_model`)."""
+    parts = divide_model(model, table, bool(solver.work.head or config.head_epochs))
     made = make(config, model, dataclasses.replace(solver, parts=parts))
     return in_parts(made, config, parts) if parts.kept.size or parts.shared.size else made
 
@@ -69,7 +69,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
         inner, info = method.round(key, state.inner, _seen(federation, state), cohort, hyper)
         assert info.finite is not None
         cohort = cohort if info.cohort is None else info.cohort
-        came = arriving(federation, cohort, method.models(inner)[1][cohort.ids])
+        came = select_arriving(federation, cohort, method.models(inner)[1][cohort.ids])
         arrived = came.mask & info.finite
         mass = _mass(method, inner, federation, came, arrived, weights)
         new = {name: _mixed(parts, mass, getattr(state.inner, name), getattr(inner, name)) for name in fields}

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from cfljax.devices.spread import spread
 from cfljax.lazy import jax, jnp
-from cfljax.local.gradients import batch_of_client
-from cfljax.local.solver import Solver, owners_of
+from cfljax.local.gradients import gather_batch
+from cfljax.local.solver import Solver, job_owners
 from cfljax.local.stream import block_size, fold_blocks
 from cfljax.types import Array, Cohort, Federation, Jobs
 
@@ -28,11 +28,11 @@ def sample_labels(solver: Solver, federation: Federation, cohort: Cohort) -> Arr
     def of(s: Array) -> Array:
         client = cohort.ids[s]
         here = cohort.mask[s] & (s >= 0) & (positions < federation.train.count[client])
-        return batch_of_client(federation, client, positions, here).y
+        return gather_batch(federation, client, positions, here).y
 
     ones = jnp.ones(cohort.ids.shape[0])
     jobs = Jobs(cohort.ids, cohort.mask, ones, ones[:, None], jnp.zeros_like(cohort.ids))
-    return spread(of, ones, solver.plan, owners_of(federation, jobs))
+    return spread(of, ones, solver.plan, job_owners(federation, jobs))
 
 
 def mean_over_samples(solver: Solver, federation: Federation, models: Array, who: Array, of: Of) -> Array:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax.lazy import jax, jnp
-from cfljax.local.averages import AVERAGES, averages, with_lengths
+from cfljax.local.averages import AVERAGES, add_lengths, averages
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.registry.options import option
@@ -108,7 +108,7 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         mix = averages(solver, federation, each, which, k, config.average, hyper)
         trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, state.models))
         floats = config.floats(federation.classes)
-        sent = with_lengths(traffic(cohort, k, k, floats, floats), cohort, config.average)
+        sent = add_lengths(traffic(cohort, k, k, floats, floats), cohort, config.average)
         new = trained.mixed.new
         info = report_trained(federation, each, trained, which, new - state.models, sent)
         there = jnp.where(cohort.mask, cohort.ids, federation.clients)

@@ -4,19 +4,19 @@ from cfljax.store.folder import DamagedWarning
 from cfljax.store.inspect import busy, counts, status, verify
 from cfljax.store.locks import Claim
 from cfljax.store.provenance import device, provenance
-from cfljax.store.summary import QUANTITIES, SECONDS, of_drift, summarise
+from cfljax.store.summary import QUANTITIES, SECONDS_COLUMNS, summarise, summarise_drift
 from cfljax.store.units import Store
 
 __all__ = [
     "QUANTITIES",
-    "SECONDS",
+    "SECONDS_COLUMNS",
     "Claim",
     "DamagedWarning",
     "Store",
     "busy",
     "counts",
     "device",
-    "of_drift",
+    "summarise_drift",
     "provenance",
     "status",
     "summarise",

@@ -12,9 +12,9 @@ import numpy as np
 from cfljax.errors import StoreError
 from cfljax.files.npy import read_member
 
-SMALL = 1 << 16
+MAX_SMALL_BYTES = 1 << 16
 """Bytes up to which an array of any kind is compressed."""
-KINDS = "biufc"
+ARRAY_KINDS = "biufc"
 
 
 class Damaged(ValueError):
@@ -28,10 +28,10 @@ def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
     with zipfile.ZipFile(out, "w") as archive:
         for name, each in arrays.items():
             array = np.asarray(each)
-            if array.dtype.kind not in KINDS:
+            if array.dtype.kind not in ARRAY_KINDS:
                 raise TypeError(f"array {name}: dtype {array.dtype} is not kept; use numbers or booleans")
             info = zipfile.ZipInfo(f"{name}.npy")  # its fixed date keeps the bytes the same
-            if array.dtype.kind in "biu" or array.nbytes <= SMALL:
+            if array.dtype.kind in "biu" or array.nbytes <= MAX_SMALL_BYTES:
                 info.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(info, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
@@ -44,7 +44,7 @@ def unpack(data: bytes, prefixes: Iterable[str] = ("",)) -> dict[str, np.ndarray
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist() if name.startswith(prefixes)]
-            return {name: read_member(archive, name, KINDS) for name in names}
+            return {name: read_member(archive, name, ARRAY_KINDS) for name in names}
     except MemoryError as error:
         raise StoreError("the arrays of a file do not fit into memory") from error
     except Exception as error:  # whatever a broken or hostile file provokes in the parsers
@@ -53,12 +53,12 @@ def unpack(data: bytes, prefixes: Iterable[str] = ("",)) -> dict[str, np.ndarray
 
 
 def seal(packed: bytes) -> bytes:
-    """Return the file with its SHA-256 behind it, so that one file vouches for itself."""
+    """Return the file followed by its SHA-256, so that the file can be verified alone."""
     return packed + hashlib.sha256(packed).digest()
 
 
 def unseal(data: bytes) -> bytes:
-    """Return what was sealed. Raise Damaged unless the file is exactly what `seal` returned."""
+    """Return the sealed content. Raise Damaged unless the file is exactly what `seal` returned."""
     packed = data[:-32]
     if data[-32:] != hashlib.sha256(packed).digest():
         raise Damaged("its SHA-256 does not match")

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all: a temporary file in the same folder, fsync, `os.replace`, fsync of the folder."""
+"""Write files atomically: a temporary file in the same folder, fsync, `os.replace`, fsync of the folder."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from cfljax.errors import StoreError
 
-SUFFIX = ".cfljax-tmp"
+TEMPORARY_SUFFIX = ".cfljax-tmp"
 STALE_SECONDS = 24 * 3600.0
-"""A temporary file of another host is nobody's after this long; one of this host is where nobody has it locked."""
+"""A temporary file of another host is stale after this long; one of this host if no process has it locked."""
 _mine: set[str] = set()
 
 
@@ -29,17 +29,17 @@ class Staged(NamedTuple):
 
     def commit(self) -> None:
         """Replace the old file, if there is one, in one step."""
-        with storing(self.path):
+        with store_errors(self.path):
             self.temporary.replace(self.path)
 
 
 def commit_in_order(*files: Staged) -> None:
-    """Commit all, each safely on disk before the next. Once one is in place the others follow whatever a sync says: a new
-    file beside an old one that belongs to it would be the loss of both."""
+    """Commit all files, each safely on disk before the next. Once one is in place the others follow even if a sync fails: a new
+    file beside an old one that belongs to it would mean losing both."""
     first, *rest = files
     first.commit()
     try:
-        with storing(first.path):
+        with store_errors(first.path):
             sync_folder(first.path.parent)
     finally:
         if rest:
@@ -47,14 +47,14 @@ def commit_in_order(*files: Staged) -> None:
 
 
 @contextlib.contextmanager
-def staged(path: Path, data: bytes) -> Iterator[Staged]:
+def stage(path: Path, data: bytes) -> Iterator[Staged]:
     """Write `data` beside `path`, safely on disk but not yet under its name. What is not committed is removed."""
-    temporary = path.parent / f".{path.name}.{host()}.{os.getpid()}.{secrets.token_hex(4)}{SUFFIX}"
+    temporary = path.parent / f".{path.name}.{host()}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
     _mine.add(temporary.name)
     descriptor = None
     try:
-        with storing(path):
-            descriptor = _created(temporary)
+        with store_errors(path):
+            descriptor = _create(temporary)
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
@@ -68,8 +68,8 @@ def staged(path: Path, data: bytes) -> Iterator[Staged]:
         _mine.discard(temporary.name)
 
 
-def _created(temporary: Path) -> int:
-    """A new file, locked as long as it is open: so all processes see that its owner lives, in whatever container."""
+def _create(temporary: Path) -> int:
+    """Create a file, locked as long as it is open, so that all processes see that its owner lives, in whatever container."""
     while True:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         locked = _lock(descriptor)
@@ -80,7 +80,7 @@ def _created(temporary: Path) -> int:
 
 
 def _lock(descriptor: int) -> bool | None:
-    """True: the file is locked now; None: another process has locked it; False: the system has no locks."""
+    """Lock the file. True: it is locked now; None: another process has locked it; False: the system has no locks."""
     try:
         import fcntl
 
@@ -93,14 +93,14 @@ def _lock(descriptor: int) -> bool | None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write one file, whole or not at all."""
-    with staged(path, data) as file:
+    """Write one file atomically."""
+    with stage(path, data) as file:
         commit_in_order(file)
 
 
 @contextlib.contextmanager
-def storing(path: Path) -> Iterator[None]:
-    """Turn the system's refusal into one line that names the file and what to do."""
+def store_errors(path: Path) -> Iterator[None]:
+    """Turn an error of the system into one line that names the file and the remedy."""
     try:
         yield
     except OSError as error:
@@ -136,7 +136,7 @@ def read_bytes(path: Path, expected: int | None = None) -> bytes:
 
 
 def check_size(info: os.stat_result, expected: int | None = None) -> None:
-    """ValueError unless this is a regular file of the expected size."""
+    """Raise a ValueError unless this is a regular file of the expected size."""
     if not stat.S_ISREG(info.st_mode):
         raise ValueError("not a regular file")
     if expected is not None and info.st_size != expected:
@@ -146,7 +146,7 @@ def check_size(info: os.stat_result, expected: int | None = None) -> None:
 def remove_stale(folder: Path) -> list[Path]:
     """Remove the temporary files that dead processes left in the folder."""
     removed = []
-    for path in filter(_is_stale, folder.glob(f".*{SUFFIX}")):
+    for path in filter(_is_stale, folder.glob(f".*{TEMPORARY_SUFFIX}")):
         with contextlib.suppress(OSError):
             path.unlink()
             removed.append(path)
@@ -154,11 +154,11 @@ def remove_stale(folder: Path) -> list[Path]:
 
 
 def _is_stale(path: Path) -> bool:
-    """Whether the process that wrote the file, and would hold its lock, is dead. Process numbers do not tell: each container counts
-    from 1."""
+    """Return whether the process that wrote the file, and would hold its lock, is dead. Process ids do not tell: each container
+    counts from 1."""
     if path.name in _mine:
         return False
-    parts = path.name.removesuffix(SUFFIX).rsplit(".", 3)
+    parts = path.name.removesuffix(TEMPORARY_SUFFIX).rsplit(".", 3)
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
         try:
@@ -170,12 +170,12 @@ def _is_stale(path: Path) -> bool:
 
 
 def host() -> str:
-    """This machine's name, without dots."""
+    """Return this machine's name, without dots."""
     return socket.gethostname().replace(".", "-").replace("/", "-") or "localhost"
 
 
-def alive(pid: int) -> bool:
-    """Whether a process of this machine with that number exists."""
+def is_alive(pid: int) -> bool:
+    """Return whether a process of this machine with that id exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,15 +1,10 @@
-"""A results folder: `units/<id>.npz` and then `units/<id>.json`, whose presence with matching sums means that the unit is done.
+"""A results folder: `units/<id>.npz` and then `units/<id>.json`, whose presence with matching checksums means that the unit is
+done.
 
-DIR/spec.toml           the sweep as the user wrote it, resolved
-DIR/plan.json           how runs are batched; settled before the first unit runs
-DIR/units/<id>.npz      arrays of a run
-DIR/units/<id>.json     its record, written last
-DIR/checkpoints/<id>.npz  state of an unfinished run
-DIR/locks/<name>.lock   held by the process that works on that unit or batch
-DIR/damaged/            files that were not what was written
-DIR/set_aside/          checkpoints that other versions or devices made
-DIR/log.jsonl           events
-"""
+DIR/spec.toml the sweep as the user wrote it, resolved DIR/plan.json how runs are batched; fixed before the first unit runs
+DIR/units/<id>.npz arrays of a run DIR/units/<id>.json its record, written last DIR/checkpoints/<id>.npz state of an unfinished run
+DIR/locks/<name>.lock held by the process that works on that unit or batch DIR/damaged/ files that were not what was written
+DIR/set_aside/ checkpoints that other versions or devices made DIR/log.jsonl events"""
 
 from __future__ import annotations
 
@@ -44,19 +39,19 @@ class Folder:
                 raise StoreError(f"{self.folder}: {what}; give the folder that a sweep wrote")
             return
         for path in (self.units, self.checkpoints, self.locks):
-            with atomic.storing(path):
+            with atomic.store_errors(path):
                 path.mkdir(parents=True, exist_ok=True)
-        with atomic.storing(self.folder):
+        with atomic.store_errors(self.folder):
             atomic.sync_folder(self.folder)
         for path in (self.folder, self.units, self.checkpoints):
             atomic.remove_stale(path)
 
     def write_spec(self, spec: str) -> None:
-        """Keep the resolved spec as DIR/spec.toml."""
+        """Write the resolved spec to DIR/spec.toml."""
         atomic.write_bytes(self.folder / "spec.toml", spec.encode())
 
     def read_spec(self) -> str | None:
-        """The contents of DIR/spec.toml; None where there is no such file."""
+        """Read DIR/spec.toml; None if there is no such file."""
         try:
             return self._bytes(self.folder / "spec.toml").decode()
         except FileNotFoundError:
@@ -65,11 +60,11 @@ class Folder:
             raise StoreError(f"{self.folder / 'spec.toml'}: damaged ({error}); remove it and start the sweep again") from error
 
     def write_plan(self, plan: Table) -> None:
-        """Keep the plan, sealed. `plan["units"]` lists the ids of this sweep in order: readers show these and no others."""
+        """Write the plan, sealed. `plan["units"]` lists the ids of this sweep in order: readers show these and no others."""
         atomic.write_bytes(self.folder / "plan.json", records.encode(plan, compact=True))
 
     def read_plan(self) -> Table | None:
-        """The contents of plan.json; None where there is no such file. A damaged one is set aside with a warning."""
+        """Read plan.json; None if there is no such file. A damaged one is set aside with a warning."""
         path = self.folder / "plan.json"
         try:
             return records.check_plan(records.decode(self._bytes(path)))
@@ -84,7 +79,7 @@ class Folder:
     def log(self, event: Table) -> None:
         """Append a line to DIR/log.jsonl; lines of several processes do not mix."""
         path = self.folder / "log.jsonl"
-        with atomic.storing(path):
+        with atomic.store_errors(path):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
             try:
                 os.write(descriptor, json.dumps(event, default=str).encode() + b"\n")
@@ -101,7 +96,7 @@ class Folder:
         return [e for e in events if isinstance(e, dict) and isinstance(e.get("time"), float) and isinstance(e.get("event"), str)]
 
     def _bytes(self, path: Path, expected: int | None = None) -> bytes:
-        """The file's bytes; Damaged for anything but a plain file of the right size."""
+        """Read the file's bytes; Damaged for anything but a plain file of the right size."""
         try:
             return atomic.read_bytes(path, expected)
         except FileNotFoundError:
@@ -114,7 +109,7 @@ class Folder:
     def _move(self, path: Path, name: str = "damaged") -> Path:
         """Move a file, if it is there, to the folder of this name in the results folder, beside others of its name; return its new
         path."""
-        with atomic.storing(path):
+        with atomic.store_errors(path):
             folder = self.folder / name
             folder.mkdir(exist_ok=True)
             target, number = folder / path.name, 1
@@ -126,5 +121,5 @@ class Folder:
 
     @staticmethod
     def warn(message: str) -> None:
-        """Say that something in the folder is not what it should be."""
+        """Warn about damage in the folder."""
         warnings.warn(message, DamagedWarning, stacklevel=3)

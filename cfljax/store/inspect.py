@@ -1,4 +1,4 @@
-"""What a results folder holds: `status` at a glance, `verify` to the last bit. Both only look."""
+"""Inspect a results folder: `status` at a glance, `verify` to the last bit. Both only read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Counts(TypedDict):
 
 
 def counts(folder: str | os.PathLike[str]) -> Counts:
-    """How many units of the folder are in which state."""
+    """Count the folder's units by state."""
     store = Store(folder, read_only=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DamagedWarning)
@@ -51,7 +51,7 @@ def counts(folder: str | os.PathLike[str]) -> Counts:
 
 
 def status(folder: str | os.PathLike[str]) -> str:
-    """One line: `12 of 20 runs: 10 done, 1 diverged, 1 failed; 2 being computed, 8 left`."""
+    """Summarise the folder in one line: `12 of 20 runs: 10 done, 1 diverged, 1 failed; 2 being computed, 8 left`."""
     n = counts(folder)
     finished = n["done"] + n["diverged"] + n["failed"]
     total = f"{finished} of {n['planned']} runs" if n["planned"] is not None else f"{finished} runs"
@@ -80,7 +80,7 @@ def busy(stores: Iterable[Store]) -> float:
 
 
 def verify(folder: str | os.PathLike[str]) -> dict[str, str]:
-    """Id -> what is wrong, of every damaged unit: each file is read and its SHA-256 compared. Empty when all is well."""
+    """Map the id of every damaged unit to its error: each file is read and its SHA-256 compared. Empty if all is well."""
     store = Store(folder, read_only=True)
     problems = ((name, store.check(name)) for name in store.ids())
     return {name: problem for name, problem in problems if problem is not None}

@@ -1,4 +1,4 @@
-"""Locks by which the processes that share a folder see which of them works on which batch.
+"""Locks that tell processes sharing a folder which of them works on which batch.
 
 A claim is an `flock` on `locks/<name>.lock`. The kernel drops it the moment its owner dies, so nothing has to guess
 whether an owner is still alive, no heartbeat has to be written, and nobody waits for the dead; Linux passes it on to
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from cfljax.errors import StoreError
-from cfljax.store.atomic import alive, host, storing
+from cfljax.store.atomic import host, is_alive, store_errors
 
 try:
     import fcntl
@@ -24,12 +24,12 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 
-GONE = 1000
-"""How often a lock may be removed by its last owner just before it is locked here."""
+MAX_ATTEMPTS = 1000
+"""Attempts to take a lock that its last owner keeps removing."""
 
 
 class Note(TypedDict):
-    """Who holds a lock."""
+    """The owner of a lock."""
 
     pid: int
     host: str
@@ -53,7 +53,7 @@ class Claim:
         self.release()
 
     def release(self) -> None:
-        """Let others have it. The file goes first: whoever locks it afterwards sees that it has gone."""
+        """Release the lock. The file is removed first, so that whoever locks it afterwards sees that it is gone."""
         if self._descriptor is None or self._path is None:
             return
         descriptor, self._descriptor = self._descriptor, None
@@ -64,13 +64,13 @@ class Claim:
 
 
 def claim(path: Path, wait: bool = False) -> Claim:
-    """The lock of that file, or a false Claim when another process (or another claim of this one) has it."""
+    """Take the lock of that file; the Claim is false if another process (or another claim of this one) has it."""
     if fcntl is None:
         raise StoreError(f"{path.parent}: this system has no file locks (flock); run on Linux, macOS or WSL")
-    for again in reversed(range(GONE)):
-        with storing(path):
+    for again in reversed(range(MAX_ATTEMPTS)):
+        with store_errors(path):
             try:
-                claimed = _locked(path, wait)
+                claimed = _try_lock(path, wait)
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ESTALE) or not (again and path.parent.is_dir()):
                     raise
@@ -81,8 +81,8 @@ def claim(path: Path, wait: bool = False) -> Claim:
     raise StoreError(f"{path}: other processes take and leave it all the time; start again")
 
 
-def _locked(path: Path, wait: bool) -> Claim | None:
-    """As `claim`; None where the file has gone meanwhile."""
+def _try_lock(path: Path, wait: bool) -> Claim | None:
+    """Take the lock as `claim` does; None if the file has disappeared meanwhile."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     held = False
     try:
@@ -101,7 +101,7 @@ def _locked(path: Path, wait: bool) -> Claim | None:
 
 
 def _is_current(path: Path, descriptor: int) -> bool:
-    """Whether the locked file is the one of that name: its last owner may have removed it between open and lock."""
+    """Return whether the locked file is the one of that name: its last owner may have removed it between open and lock."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except OSError as error:
@@ -118,13 +118,13 @@ def _sign(descriptor: int) -> None:
         os.pwrite(descriptor, json.dumps(note).encode(), 0)
 
 
-def owners(folder: Path) -> dict[str, Note]:
-    """Name -> who holds the lock of that name, by the notes in the lock files. Locks of dead processes of this machine are left
-    out. Looking takes no lock, so it cannot get in the way of a claim."""
+def list_owners(folder: Path) -> dict[str, Note]:
+    """Map names to the owners of their locks, from the notes in the lock files. Locks of dead processes of this machine are left
+    out. No lock is taken, so claims are not disturbed."""
     held = {}
     for path in sorted(folder.glob("*.lock")):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             note = json.loads(path.read_bytes()[:4096])
-            if note["host"] != host() or alive(int(note["pid"])):
+            if note["host"] != host() or is_alive(int(note["pid"])):
                 held[path.name.removesuffix(".lock")] = note
     return held

@@ -11,13 +11,14 @@ from cfljax.software import software, version
 
 
 def provenance() -> Table:
-    """{versions, device, git} for a record; git is None outside a repository or without git. Each is looked up once a process."""
+    """Return {versions, device, git} for a record; git is None outside a repository or without git. Each is looked up once per
+    process."""
     return {"versions": {"cfljax": version("cfljax"), **software()}, "device": device(), "git": git()}
 
 
 @functools.cache
 def device() -> str:
-    """Backend, kind and number of the devices: "cpu, 1" or "gpu NVIDIA H200, 2"; starts the backend."""
+    """Return backend, kind and number of the devices: "cpu, 1" or "gpu NVIDIA H200, 2"; starts the backend."""
     devices = jax.devices()
     platform_name, kind = devices[0].platform, devices[0].device_kind
     return f"{platform_name}{'' if kind.lower() == platform_name else ' ' + kind}, {len(devices)}"
@@ -25,7 +26,7 @@ def device() -> str:
 
 @functools.cache
 def git() -> Table | None:
-    """{commit, dirty} of the repository around the current folder, or None."""
+    """Return {commit, dirty} of the repository around the current folder, or None."""
     commit = _ask("rev-parse", "HEAD")
     changes = _ask("status", "--porcelain", "--untracked-files=no")
     return None if not commit else {"commit": commit, "dirty": None if changes is None else bool(changes)}

@@ -42,19 +42,19 @@ REQUIRED = ("id", "method", "seed", "status", "config", "varies", "timings", "su
 
 
 def is_id(name: object) -> bool:
-    """Whether the name may be a unit's: safe as a file name."""
+    """Return whether the name may be a unit's: safe as a file name."""
     return isinstance(name, str) and _ID.fullmatch(name) is not None and ".." not in name
 
 
 def check_id(name: str) -> str:
-    """The name, or a StoreError."""
+    """Return the name; raise a StoreError if it is invalid."""
     if not is_id(name):
         raise StoreError(f"unit id {name!r}: letters, digits and _ . + = - only, at most 121")
     return name
 
 
 def check_record(record: Table) -> None:
-    """ValueError for a record that lacks what every reader relies on, or has it in another type."""
+    """Raise a ValueError for a record that lacks a key that readers need, or has it in another type."""
     missing = [key for key in REQUIRED if key not in record]
     if missing:
         raise ValueError(f"record of {record.get('id')}: no {', '.join(missing)}")
@@ -62,10 +62,10 @@ def check_record(record: Table) -> None:
         raise ValueError(f"record of {record['id']}: status {record['status']!r} must be one of {', '.join(STATUSES)}")
     for key in ("config", "varies", "timings", "summary"):
         if not isinstance(record[key], dict):
-            raise ValueError(f"record of {record['id']}: {key} is no table")
+            raise ValueError(f"record of {record['id']}: {key} is not a table")
     contents = record.get("contents", {})
     if not isinstance(contents, dict) or not all(isinstance(checksum, str) for checksum in contents.values()):
-        raise ValueError(f"record of {record['id']}: contents is no table of sums")
+        raise ValueError(f"record of {record['id']}: contents is not a table of checksums")
     if not isinstance(record["method"], str) or not isinstance(record["seed"], (int, np.integer)):
         raise ValueError(f"record of {record['id']}: method is a name and seed an integer")
     for key in ("timings", "summary"):
@@ -75,13 +75,13 @@ def check_record(record: Table) -> None:
 
 
 def check_plan(plan: Table) -> Table:
-    """The contents of plan.json; Damaged where they are not of the form that a sweep writes."""
+    """Return the contents of plan.json; raise Damaged if a sweep cannot have written them."""
 
     def ids(value: object) -> bool:
         return isinstance(value, list) and all(map(is_id, value))
 
     if not ids(plan.get("units", [])):
-        raise Damaged("units is no list of ids")
+        raise Damaged("units is not a list of ids")
     labels = plan.get("labels", [])
     if not isinstance(labels, list) or not all(
         isinstance(each, dict) and isinstance(each.get("label"), str) and each["label"] and ids(each.get("units"))
@@ -104,20 +104,20 @@ def _counts(value: object) -> bool:
 
 
 def encode(content: Table, compact: bool = False) -> bytes:
-    """Sealed JSON. The order of keys is kept; numbers that are not finite are written as Python writes them (NaN). `compact`: each
+    """Seal JSON. The order of keys is kept; numbers that are not finite are written as Python writes them (NaN). `compact`: each
     key has one line."""
     if not content:
         raise ValueError("an empty record")
     if compact:
-        lines = (f" {json.dumps(key)}: {json.dumps(v, default=_plain, separators=(',', ':'))}" for key, v in content.items())
+        lines = (f" {json.dumps(key)}: {json.dumps(v, default=_to_plain, separators=(',', ':'))}" for key, v in content.items())
         body = "{\n" + ",\n".join(lines)
     else:
-        body = json.dumps(content, default=_plain, ensure_ascii=True, indent=1)[: -len("\n}")]
+        body = json.dumps(content, default=_to_plain, ensure_ascii=True, indent=1)[: -len("\n}")]
     return (body + _TAIL % hashlib.sha256(body.encode()).hexdigest()).encode()
 
 
 def decode(data: bytes) -> Table:
-    """The content of sealed JSON; Damaged when a single bit is not what was written."""
+    """Return the content of sealed JSON; raise Damaged if a single bit differs from what was written."""
     body, tail = data[:-_TAIL_LENGTH], data[-_TAIL_LENGTH:]
     if tail != (_TAIL % hashlib.sha256(body).hexdigest()).encode():
         raise Damaged("its SHA-256 does not match")
@@ -130,8 +130,8 @@ def decode(data: bytes) -> Table:
     return content
 
 
-def _plain(value: object) -> Value:
-    """Numpy and JAX values as Python's; dataclasses and sets are the caller's to convert."""
+def _to_plain(value: object) -> Value:
+    """Convert numpy and JAX values to Python's; dataclasses and sets are the caller's to convert."""
     if isinstance(value, (set, frozenset)):
         return sorted(value)
     array = np.asarray(value)

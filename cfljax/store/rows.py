@@ -1,6 +1,6 @@
 """The labels of a results folder's runs and the options in which they differ, by their configurations and plan.json. The labels and
-differences in the records are those of the start that computed them, and may be out of date. Files that runs have read are told
-apart by their contents: a file may lie in many places, and a place may have held several."""
+differences in the records are those of the start that computed them, and may be out of date. Files that runs have read are
+identified by their contents: a file may have many paths, and a path may have had several contents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = tuple[str, str]
 """(Group, dotted name): values of one group are compared."""
 
 Files = tuple[str, str, str]
-"""Section, option and name of a table that say which files a run reads: the files of equal ones are compared."""
+"""Section, option and name of a table that names files: the files of equal ones are compared."""
 
 _SECTIONS = ("data", "model", "train", "method")
 _SHARED = ("name", "partition", "path", "seed", "normalise", "arrive", "validation", "new_clients", "drift")
@@ -23,47 +23,47 @@ _SHARED = ("name", "partition", "path", "seed", "normalise", "arrive", "validati
 _SIDES = ("source", "parts")
 
 
-def by_contents(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
-    """The records of results folders with one place for each file, the first that they have for it: a run whose data lay elsewhere
-    when it was computed differs in nothing. Places that had several contents are named with the sums of these."""
+def unify_paths(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
+    """Give each file one path, the first that the records have for it: a run whose data were elsewhere when it was computed then
+    differs in nothing. Paths that had several contents are named with their checksums."""
     first: dict[tuple[Files, str], Value] = {}
     held: dict[tuple[Files, Value], set[str]] = {}
     for record in (record for records in folders for record in records.values()):
-        for group, checksum in _files(record):
+        for group, checksum in _list_files(record):
             section, option, _ = group
-            place = _said(record["config"][section], option)
+            place = _get_option(record["config"][section], option)
             held.setdefault((group, place), set()).add(checksum)
             first.setdefault((group, checksum), place)
 
     def shown(record: Record) -> Record:
         config = dict(record["config"])
-        for group, checksum in _files(record):
+        for group, checksum in _list_files(record):
             section, option, _ = group
             place = first[group, checksum]
             if len(held[group, place]) > 1:
                 place = f"{place or ''} [{checksum[:8]}]".lstrip()
-            config[section] = _saying(config[section], option, place)
+            config[section] = _set_option(config[section], option, place)
         return record | {"config": config}
 
     return [{run: shown(record) for run, record in records.items()} for records in folders]
 
 
-def rows(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]] | None) -> list[Record]:
-    """The records with the labels of the plan and what they differ in: a run that two rows of the table share stands in both.
-    `called`: the plan's list, None where it has none (a folder without a plan)."""
-    complete = _completed(list(records.values()))
+def make_rows(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]] | None) -> list[Record]:
+    """Return the records with the plan's labels and the options in which they differ: a run that two rows of the table share
+    appears in both. `called`: the plan's list; None: there is no plan."""
+    complete = _complete(list(records.values()))
     ids = dict(zip(records, complete, strict=True))
-    asked = list(_as_planned(ids, called or (), called is None and _data_follow(complete)))
-    views = [_view(record) for record in asked]
-    differ = differing(views)
+    asked = list(_label_by_plan(ids, called or (), called is None and _data_follow(complete)))
+    views = [_list_options(record) for record in asked]
+    differ = find_differing(views)
     return [
         record | {"varies": {name: value for (group, name), value in view if (group, name) in differ}}
         for record, view in zip(asked, views, strict=True)
     ]
 
 
-def differing(views: Iterable[Iterable[tuple[Key, Value]]]) -> set[Key]:
-    """The keys that have more than one value. 1 and 1.0 are two."""
+def find_differing(views: Iterable[Iterable[tuple[Key, Value]]]) -> set[Key]:
+    """Return the keys that have more than one value. 1 and 1.0 are two."""
     first: dict[Key, Value] = {}
     several: set[Key] = set()
     for view in views:
@@ -74,16 +74,16 @@ def differing(views: Iterable[Iterable[tuple[Key, Value]]]) -> set[Key]:
     return several
 
 
-def _as_planned(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]], follow: bool) -> Iterator[Record]:
-    """In the order of the records; those that the plan does not list keep their labels. `follow`: their data are drawn from the
-    runs' own seeds."""
+def _label_by_plan(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]], follow: bool) -> Iterator[Record]:
+    """Yield the records in order, labelled by the plan; a record that the plan does not list keeps its label. `follow`: the data
+    are drawn from the runs' own seeds."""
     names: dict[str, list[tuple[str, bool]]] = {}
     for entry in called:
         for run in entry["units"]:
             names.setdefault(run, []).append((entry["label"], entry.get("data_seed") == "run"))
     for run, record in records.items():
         for label, follows in names.get(run, [(_label(record), follow)]):
-            yield _named(record, label, follows)
+            yield _relabel(record, label, follows)
 
 
 def _data_follow(records: list[Record]) -> bool:
@@ -96,16 +96,16 @@ def _label(record: Record) -> str:
     return str(record.get("label") or record["method"])
 
 
-def _named(record: Record, label: str, follows: bool) -> Record:
-    """The record as the plan calls it. `follows`: its data are drawn from the run's own seed."""
+def _relabel(record: Record, label: str, follows: bool) -> Record:
+    """Label the record as the plan does. `follows`: its data are drawn from the run's own seed."""
     config = record["config"]
     if follows and isinstance(config.get("data"), dict):
         config = config | {"data": config["data"] | {"seed": "run"}}
     return record | {"label": label, "config": config}
 
 
-def _view(record: Record) -> list[tuple[Key, Value]]:
-    """The options of a record: ((group, dotted name), value)."""
+def _list_options(record: Record) -> list[tuple[Key, Value]]:
+    """List the options of a record: ((group, dotted name), value)."""
     options = []
     for section in _SECTIONS:
         table = record["config"].get(section)
@@ -120,13 +120,13 @@ def _view(record: Record) -> list[tuple[Key, Value]]:
 
 
 def _group(section: str, table: Mapping[str, Value]) -> str:
-    """Tables of one group have the same options."""
+    """Return the group of a table; tables of one group have the same options."""
     return f"{section} {table.get('name')} {table.get('partition')}" if section == "data" else f"{section} {table.get('name')}"
 
 
-def _completed(records: list[Record]) -> list[Record]:
-    """The records with the same options in all tables of a group: what a record does not have is at its default.
-    Options of data that source and partition have apart in some are apart in all."""
+def _complete(records: list[Record]) -> list[Record]:
+    """Give all records of a group the same options in all tables: a missing one is at its default. Options of data that are
+    separate for source and partition in some records are separate in all."""
     configs = [dict(record["config"]) for record in records]
     for section in _SECTIONS:
         groups: dict[str, list[Record]] = {}
@@ -136,17 +136,17 @@ def _completed(records: list[Record]) -> list[Record]:
         for group in groups.values():
             tables = [config[section] for config in group]
             apart = {name for table in tables for side in _SIDES if section == "data" for name in table.get(side, ())}
-            tables = [_apart(table, apart) for table in tables] if apart else tables
+            tables = [_separate_sides(table, apart) for table in tables] if apart else tables
             names: list[str] = []
             for keys in dict.fromkeys(map(tuple, tables)):
                 _merge(names, keys)
             for config, table in zip(group, tables, strict=True):
-                config[section] = {name: table[name] if name in table else _default(section, table, name) for name in names}
+                config[section] = {name: table[name] if name in table else _find_default(section, table, name) for name in names}
     return [record | {"config": config} for record, config in zip(records, configs, strict=True)]
 
 
-def _apart(table: Mapping[str, Value], names: set[str]) -> Table:
-    """A table of data whose options of these names are `source.NAME` and `parts.NAME`."""
+def _separate_sides(table: Mapping[str, Value], names: set[str]) -> Table:
+    """Move the options of these names in a table of data to `source.NAME` and `parts.NAME`."""
     both = {name: table[name] for name in names if name in table}
     sides = {side: both | dict(table.get(side, {})) for side in _SIDES}
     rest = {name: value for name, value in table.items() if name not in (*names, *_SIDES)}
@@ -163,17 +163,17 @@ def _merge(names: list[str], more: Iterable[str]) -> None:
             names.insert(at, name)
 
 
-def _default(section: str, table: Mapping[str, Value], name: str) -> Value:
-    """The default of an option, which a record lacks if it was added since; None if there is none."""
-    for options in _options(section, table):
+def _find_default(section: str, table: Mapping[str, Value], name: str) -> Value:
+    """Return the default of an option, which a record lacks if it was added since; None if there is none."""
+    for options in _option_classes(section, table):
         for field in dataclasses.fields(options):
             if field.name == name and field.default is not dataclasses.MISSING:
                 return list(field.default) if isinstance(field.default, tuple) else field.default
     return None
 
 
-def _options(section: str, table: Mapping[str, Value]) -> Iterator[type]:
-    """The classes of the options of a table, as far as this process knows them."""
+def _option_classes(section: str, table: Mapping[str, Value]) -> Iterator[type]:
+    """Yield the classes of the options of a table, as far as this process knows them."""
     from cfljax.config.data import DataOptions
     from cfljax.config.train import Train
     from cfljax.data import SOURCES
@@ -183,24 +183,24 @@ def _options(section: str, table: Mapping[str, Value]) -> Iterator[type]:
     if section == "train":
         yield Train
     elif section == "method":
-        yield from _of(METHODS, table.get("name"))
+        yield from _entry_options(METHODS, table.get("name"))
     elif section == "data":
         yield DataOptions
-        yield from _of(SOURCES, table.get("name"))
-        yield from _of(PARTITIONS, table.get("partition"))
+        yield from _entry_options(SOURCES, table.get("name"))
+        yield from _entry_options(PARTITIONS, table.get("partition"))
     else:
         from cfljax.models import MODELS
 
-        yield from _of(MODELS, table.get("name"))
+        yield from _entry_options(MODELS, table.get("name"))
 
 
-def _of(registry: Registry, name: object) -> Iterator[type]:
+def _entry_options(registry: Registry, name: object) -> Iterator[type]:
     if isinstance(name, str) and name in registry:
         yield registry.entry(name).options
 
 
-def _files(record: Record) -> Iterator[tuple[Files, str]]:
-    """(group, checksum of the contents) of each file, or set of files, that a run has read."""
+def _list_files(record: Record) -> Iterator[tuple[Files, str]]:
+    """Yield (group, checksum of the contents) of each file, or set of files, that a run has read."""
     for what, checksum in record.get("contents", {}).items():
         section, _, key = ("data.path" if what == "data" else what).partition(".")
         table = record["config"].get(section)
@@ -208,19 +208,19 @@ def _files(record: Record) -> Iterator[tuple[Files, str]]:
             yield (section, key, str(table.get("name"))), checksum
 
 
-def _said(table: Mapping[str, Value], option: str) -> Value:
-    """What a table says of an option; a dotted one is in a table in it, as `clock.trace`."""
+def _get_option(table: Mapping[str, Value], option: str) -> Value:
+    """Return the value of an option in a table; a dotted one is in a table in it, as `clock.trace`."""
     name, _, inner = option.partition(".")
     value = table.get(name)
     if not inner:
         return value
-    return _said(value, inner) if isinstance(value, dict) else None
+    return _get_option(value, inner) if isinstance(value, dict) else None
 
 
-def _saying(table: Mapping[str, Value], option: str, place: Value) -> Table:
-    """The table in which an option, dotted as for `_said`, is this; None: it is left out."""
+def _set_option(table: Mapping[str, Value], option: str, place: Value) -> Table:
+    """Set an option, dotted as for `_get_option`; None: remove it."""
     name, _, inner = option.partition(".")
     if inner:
-        return {**table, name: _saying(table.get(name, {}), inner, place)}
+        return {**table, name: _set_option(table.get(name, {}), inner, place)}
     rest = {key: value for key, value in table.items() if key != name}
     return rest if place is None else rest | {name: place}

@@ -8,13 +8,13 @@ from cfljax.store.atomic import write_bytes
 from cfljax.store.records import decode, encode
 from cfljax.store.units import Store
 
-FILE = "tune.json"
+SEARCH_FILE = "tune.json"
 MAX_BYTES = 256 << 20
 
 
 def read_search(store: Store) -> Table | None:
-    """The record of the folder's search; None where it has none."""
-    file = store.folder / FILE
+    """Read the record of the folder's search; None if it has none."""
+    file = store.folder / SEARCH_FILE
     try:
         if file.stat().st_size > MAX_BYTES:
             raise StoreError(f"{file}: is larger than a search's record can be; move it away")
@@ -22,14 +22,16 @@ def read_search(store: Store) -> Table | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise StoreError(f"{file}: cannot be read ({' '.join(str(error).split())[:80]}); move it away to search anew") from error
+        raise StoreError(
+            f"{file}: cannot be read ({' '.join(str(error).split())[:80]}); move it away to start a new search"
+        ) from error
     groups = table.get("groups")
     known = isinstance(groups, list) and all(isinstance(each, dict) and isinstance(each.get("settings"), list) for each in groups)
     if not known or not isinstance(table.get("rungs"), list):
-        raise StoreError(f"{file}: is no record of a search; move it away to search anew")
+        raise StoreError(f"{file}: is not a record of a search; move it away to start a new search")
     return table
 
 
 def write_search(store: Store, table: Table) -> None:
-    """Write the record of the folder's search, whole or not at all."""
-    write_bytes(store.folder / FILE, encode(table))
+    """Write the record of the folder's search atomically."""
+    write_bytes(store.folder / SEARCH_FILE, encode(table))

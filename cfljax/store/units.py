@@ -36,8 +36,8 @@ class Store(Folder):
     # --- units ---------------------------------------------------------------------------------------------------
 
     def write(self, id: str, record: Table, arrays: Mapping[str, np.ndarray]) -> None:
-        """Keep a finished unit: both files are safely on disk before the first gets its name, the record is last, and
-        the unit's checkpoint goes. `record` as in RECORD_SCHEMA; `schema` and `arrays` are added here."""
+        """Write a finished unit: both files are safely on disk before the first gets its name, the record is last, and the unit's
+        checkpoint is removed. `record` as in RECORD_SCHEMA; `schema` and `arrays` are added here."""
         records.check_id(id)
         if record.get("id", id) != id:
             raise ValueError(f"record of {record['id']} written as {id}")
@@ -48,16 +48,16 @@ class Store(Folder):
         record["arrays"] = {"bytes": len(packed), "sha256": digest, "names": list(arrays)}
         encoded = records.encode(record)
         with (
-            atomic.staged(self._array_file(id), packed) as first,
-            atomic.staged(self._record_file(id), encoded) as second,
+            atomic.stage(self._array_file(id), packed) as first,
+            atomic.stage(self._record_file(id), encoded) as second,
             self._writing(id, wait=True),
         ):
             atomic.commit_in_order(first, second)
         self.remove_checkpoint(id)
 
     def read(self, id: str, prefixes: Collection[str] = ("",)) -> Unit:
-        """A unit, verified to the last bit; only the arrays whose names start with one of the prefixes are unfolded.
-        StoreError when there is none, or when it is damaged (then it is set aside, with a warning)."""
+        """Read a unit, verified to the last bit; only the arrays whose names start with one of the prefixes are unpacked. Raises a
+        StoreError if there is none, or if it is damaged (then it is set aside, with a warning)."""
         records.check_id(id)
         try:
             return self._read(id, prefixes)
@@ -66,11 +66,11 @@ class Store(Folder):
         except Damaged as error:
             if not self.read_only:
                 self._set_aside(id)
-            raise StoreError(f"{self.units / id}: damaged: {error}; start the sweep again to compute it anew") from error
+            raise StoreError(f"{self.units / id}: damaged: {error}; start the sweep again to recompute it") from error
 
     def record(self, id: str, verify: bool = False) -> Table | None:
-        """The record of a finished unit, or None. Its sum and the size of its array file are checked, which is quick; the sum of
-        the arrays is checked where they are read, and here with `verify`."""
+        """Read the record of a finished unit, or None. Its checksum and the size of its array file are checked, which is quick; the
+        checksum of the arrays is checked when they are read, and here with `verify`."""
         try:
             record = self._record(records.check_id(id))
             if verify:
@@ -83,22 +83,22 @@ class Store(Folder):
         return record
 
     def records(self) -> dict[str, Table]:
-        """Id -> record of every finished unit, sorted by id; damaged ones are left out with a warning."""
+        """Map id to record of every finished unit, sorted by id; damaged ones are left out with a warning."""
         pairs = ((name, self.record(name)) for name in self.ids())
         return {name: record for name, record in pairs if record is not None}
 
     def done(self, redo: Collection[str] = (), verify: bool = False) -> set[str]:
-        """Ids of the units that need no work: those on record whose status is not in `redo` (`("failed",)` for
-        --retry-failed). `verify` reads the array files, too: what a resume wants, about 1 ms a unit."""
+        """Return the ids of the units that need no work: those on record whose status is not in `redo` (`("failed",)` for
+        --retry-failed). `verify` reads the array files, too, as a resume does, about 1 ms a unit."""
         names = {name for name, record in self.records().items() if record["status"] not in redo}
         return {name for name in names if self.record(name, verify=True) is not None} if verify else names
 
     def has(self, id: str) -> bool:
-        """Whether this one unit needs no work: as `done`, without looking at the others."""
+        """Return whether this one unit needs no work: as `done`, without reading the others."""
         return self.record(id) is not None
 
     def ids(self) -> list[str]:
-        """Ids of all records, good or not, sorted."""
+        """List the ids of all records, good or not, sorted."""
         try:
             names = sorted(entry.name for entry in os.scandir(self.units) if entry.name.endswith(".json"))
         except OSError as error:
@@ -106,7 +106,7 @@ class Store(Folder):
         return [name.removesuffix(".json") for name in names if records.is_id(name.removesuffix(".json"))]
 
     def check(self, id: str) -> str | None:
-        """What is wrong with a unit on record, or None; nothing is moved."""
+        """Return the error of a damaged unit, or None; nothing is moved."""
         try:
             self._read(id, prefixes=("",))
         except (Damaged, FileNotFoundError) as error:
@@ -118,7 +118,7 @@ class Store(Folder):
         for name in ids:
             if (record := self.record(name)) is None or record["status"] != "failed":
                 continue
-            with self._writing(name, wait=True), atomic.storing(self._record_file(name)):
+            with self._writing(name, wait=True), atomic.store_errors(self._record_file(name)):
                 self._record_file(name).unlink(missing_ok=True)  # the record first: it is what makes a unit done
                 self._array_file(name).unlink(missing_ok=True)
 
@@ -129,13 +129,13 @@ class Store(Folder):
         return self.units / f"{id}.json"
 
     def _record(self, id: str) -> Table:
-        """The checked record; FileNotFoundError, or Damaged."""
+        """Read and check the record; FileNotFoundError, or Damaged."""
         record = records.decode(self._bytes(self._record_file(id)))
         schema = record.get("schema")
         if isinstance(schema, int) and schema > records.SCHEMA:
             raise StoreError(f"{self._record_file(id)}: written by a newer cfljax (schema {schema}); upgrade cfljax")
         if record.get("id") != id:
-            raise Damaged("the record is that of another unit")
+            raise Damaged("the record belongs to another unit")
         try:
             records.check_record(record)
         except ValueError as error:
@@ -162,13 +162,13 @@ class Store(Folder):
         """Move a damaged unit's files to DIR/damaged, with a warning, unless another process is writing them (it may be between
         its two renames)."""
         if self.read_only:
-            if f"{id}{_WRITING}" in locks.owners(self.locks):
+            if f"{id}{_WRITING}" in locks.list_owners(self.locks):
                 return None
             return self.warn(f"{self.units / id}: damaged, left out: {problem}")
         with self._writing(id, wait=False) as held:
             if not held:
                 return None
-            problem_now = self.check(id)  # it may have been written anew since
+            problem_now = self.check(id)  # it may have been rewritten since
             if problem_now is None or not self._record_file(id).exists():
                 return None
             for path in (self._record_file(id), self._array_file(id)):  # the record first: it is what makes a unit done
@@ -178,8 +178,8 @@ class Store(Folder):
     # --- several processes ---------------------------------------------------------------------------------------
 
     def claim(self, name: str, wait: bool = False) -> locks.Claim:
-        """`with store.claim(name) as claimed: if claimed: …` The claim is false when another process holds the name, or when the
-        unit of that name is on record already. A name is that of a unit or a batch, or "plan" (with `wait=True`)."""
+        """Claim a name: `with store.claim(name) as claimed: if claimed: …`. The claim is false if another process holds the name,
+        or if the unit of that name is on record already. A name is that of a unit or a batch, or "plan" (with `wait=True`)."""
         held = locks.claim(self.locks / f"{records.check_id(name)}.lock", wait)
         if held:
             with contextlib.suppress(FileNotFoundError, Damaged):
@@ -188,22 +188,22 @@ class Store(Folder):
         return held
 
     def _writing(self, id: str, wait: bool) -> locks.Claim:
-        """Held for the moment in which a unit's two files are put in place, or moved away."""
+        """Hold a lock while a unit's two files are put in place, or moved away."""
         return locks.claim(self.locks / f"{id}{_WRITING}.lock", wait)
 
     def claimed(self) -> dict[str, locks.Note]:
-        """Name -> who works on the unit or batch of that name now."""
-        return {name: owner for name, owner in locks.owners(self.locks).items() if not name.endswith(_WRITING)}
+        """Map the names of units and batches that are being computed to their owners."""
+        return {name: owner for name, owner in locks.list_owners(self.locks).items() if not name.endswith(_WRITING)}
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
     def save_checkpoint(self, id: str, arrays: Mapping[str, np.ndarray], meta: Table | None = None) -> None:
-        """Keep the state of an unfinished run in one sealed file, in place of the one before."""
+        """Save the state of an unfinished run in one sealed file, replacing the one before."""
         note = np.frombuffer(json.dumps(meta or {}).encode(), np.uint8)
         atomic.write_bytes(self._checkpoint_file(id), npz.seal(npz.pack({**arrays, _META: note})))
 
     def load_checkpoint(self, id: str) -> tuple[dict[str, np.ndarray], Table] | None:
-        """(arrays, meta) of the last checkpoint; None when there is none, or, with a warning, when it is damaged."""
+        """Return (arrays, meta) of the last checkpoint; None if there is none, or, with a warning, if it is damaged."""
         path = self._checkpoint_file(id)
         try:
             arrays = npz.unpack(npz.unseal(self._bytes(path)))
@@ -222,7 +222,7 @@ class Store(Folder):
         self.warn(f"checkpoint {id} is of no use: {why}; it is kept as {kept}, and its runs start again from round 0")
 
     def remove_checkpoint(self, id: str) -> None:
-        """Forget the state of a run that is done."""
+        """Remove the state of a run that is done."""
         with contextlib.suppress(OSError):
             self._checkpoint_file(id).unlink()
 

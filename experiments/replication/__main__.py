@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cfljax.commands import command_parser, process
 from cfljax.errors import SpecError
-from cfljax.store.atomic import storing, write_bytes
+from cfljax.store.atomic import store_errors, write_bytes
 
 ABOUT = """With --against: one Markdown page of our numbers beside published ones, with a verdict on each claim; with --pages a page
 of claims, and one for each paper beside it. With --board: a page of ranks and critical differences over data sets and partitions,
@@ -54,12 +54,12 @@ def _against(flags: argparse.Namespace) -> int:
         print(pages[ALL], end="")
         return 0
     if flags.pages:
-        with storing(Path(flags.pages)):
+        with store_errors(Path(flags.pages)):
             Path(flags.pages).mkdir(parents=True, exist_ok=True)
     for name, text in pages.items():
         write_bytes(Path(flags.pages or "", name) if name != ALL else Path(flags.out), text.encode())
     for path in unused_figures(Path(flags.pages), pages) if flags.pages else ():
-        with storing(path):
+        with store_errors(path):
             path.unlink()
     print(f"page: {flags.out}" + (f", and {len(pages) - 1} files in {flags.pages}" if flags.pages else ""))
     return 0
@@ -75,7 +75,7 @@ def _board(flags: argparse.Namespace) -> int:
         raise SpecError("--name: results folders and the name of their file of rows go together, a name of letters, digits and _")
     if flags.folders:
         found = rows(flags.folders)
-        with storing(folder):
+        with store_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         write_bytes(folder / f"{flags.name}.csv", to_csv(found).encode())
         print(f"rows: {folder / flags.name}.csv, {len(found)} runs")

@@ -11,7 +11,7 @@ from benchmarks import compare, judge, setup_peers
 from benchmarks.measure import KEYS, System, SystemFailed, by_turns, row, write_rows
 from benchmarks.shared import contents, run_of, stand_in
 from benchmarks.workloads import WORKLOADS, layers_of_resnet, operations
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.experiment import assemble
 
 ROUNDS = 4
@@ -45,7 +45,7 @@ def test_the_schedule_is_the_one_that_the_engine_draws(shared):
     from cfljax.keys import fold, root
 
     run = run_of(TOY, 2, None)
-    parts, batch = assemble.assemble(run, 1, this_machine()), batches([run], 1)[0]
+    parts, batch = assemble.assemble(run, 1, describe_machine()), batches([run], 1)[0]
     output = simulate(parts, batch.seeds, batch.hypers)[0]
     hyper = {name: jnp.float32(value) for name, value in batch.hypers[0].items()}
     one_round, state = jax.jit(parts.method.round), parts.method.init(root(0), parts.federation, hyper, {})
@@ -61,7 +61,7 @@ def test_first_models_are_those_of_the_run_and_names_lead_back(shared):
     from cfljax.keys import root
     from cfljax.round.common import first_model
 
-    model = assemble.assemble(run_of(TOY, ROUNDS, None), 1, this_machine()).model
+    model = assemble.assemble(run_of(TOY, ROUNDS, None), 1, describe_machine()).model
     named = {name[5:]: value for name, value in shared.items() if name.startswith("init/")}
     np.testing.assert_array_equal(flat_models(model, named)[0], first_model(root(0), model))
 

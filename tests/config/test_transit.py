@@ -9,7 +9,7 @@ from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.experiment import batching, dry_run, privacy
 from cfljax.experiment.privacy import Draw
-from cfljax.registry.options import traced
+from cfljax.registry.options import list_traced
 from tests.config.small import runs, spec
 
 ROTATED = {"name": "digits", "partition": "rotated", "groups": 4, "clients": 20}
@@ -76,7 +76,7 @@ def test_nothing_is_no_table():
 def test_numbers_share_a_program(accountant):
     made = runs(spec(train={"privacy": {"clip": [1, 2], "noise": [0.0, 0.5]}, "attack": {"name": "noise", "share": [0.1, 0.2]}}))
     assert len(made) == 8 and len({batching.static_key(run) for run in made}) == 1
-    assert traced(made[-1].train)["privacy.noise"] == 0.5 and batching.hyper_of(made[-1])["attack.share"] == 0.2
+    assert list_traced(made[-1].train)["privacy.noise"] == 0.5 and batching.hyper_of(made[-1])["attack.share"] == 0.2
     assert made[0].varies["train.attack"] == {"name": "noise", "share": 0.1, "factor": 1.0, "seed": 0}
 
 

@@ -122,7 +122,7 @@ def test_two_files_with_the_same_data_are_one_run_and_others_are_not(tmp_path):
 def test_runs_that_draw_their_data_from_their_own_seed_read_files_too(tmp_path):
     file = write(tmp_path / "mine.npz")
     found = runs("mine", file, seed="run")
-    assert found[0].contents == {"data": checksums.sum_of_files([("npz", file)])}
+    assert found[0].contents == {"data": checksums.hash_files([("npz", file)])}
     assert found[0].id == id_of("mine", file, seed=0)
 
 
@@ -195,7 +195,7 @@ def large(tmp_path, monkeypatch):
     """A large file that has not been touched for a while, and how often it has been summed."""
     monkeypatch.setenv("CFLJAX_CACHE", str(tmp_path / "cache"))
     file, reads, real = tmp_path / "large", [], hashlib.file_digest
-    file.write_bytes(bytes(checksums.LARGE))
+    file.write_bytes(bytes(checksums.MIN_CACHED_BYTES))
     later = types.SimpleNamespace(time=lambda: time.time() + 10)
     monkeypatch.setattr(checksums, "time", later)
     monkeypatch.setattr(hashlib, "file_digest", lambda *words: reads.append(1) or real(*words))
@@ -204,42 +204,42 @@ def large(tmp_path, monkeypatch):
 
 def test_a_large_file_is_summed_once(large):
     file, reads, _ = large
-    assert len({checksums.sum_of_file(file) for _ in range(3)}) == 1 == len(reads)
+    assert len({checksums.hash_file(file) for _ in range(3)}) == 1 == len(reads)
 
 
 def test_a_change_that_keeps_size_and_time_of_a_large_file_is_seen(large):
     file, reads, _ = large
-    first, stat = checksums.sum_of_file(file), file.stat()
+    first, stat = checksums.hash_file(file), file.stat()
     with file.open("r+b") as f:
         f.write(b"x")
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert file.stat().st_mtime_ns == stat.st_mtime_ns and checksums.sum_of_file(file) != first
+    assert file.stat().st_mtime_ns == stat.st_mtime_ns and checksums.hash_file(file) != first
     other = file.with_name("other")
-    other.write_bytes(bytes(checksums.LARGE - 1) + b"y")
+    other.write_bytes(bytes(checksums.MIN_CACHED_BYTES - 1) + b"y")
     os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     other.replace(file)
-    assert checksums.sum_of_file(file) == hashlib.sha256(bytes(checksums.LARGE - 1) + b"y").hexdigest()
+    assert checksums.hash_file(file) == hashlib.sha256(bytes(checksums.MIN_CACHED_BYTES - 1) + b"y").hexdigest()
 
 
 def test_the_sum_of_a_file_that_has_just_changed_is_not_kept(large):
     file, reads, later = large
     later.time = time.time
-    assert checksums.sum_of_file(file) == checksums.sum_of_file(file) and len(reads) == 2
+    assert checksums.hash_file(file) == checksums.hash_file(file) and len(reads) == 2
 
 
 def test_a_kept_sum_that_is_damaged_is_made_again(large, tmp_path):
     file, reads, _ = large
-    first = checksums.sum_of_file(file)
+    first = checksums.hash_file(file)
     (kept,) = (tmp_path / "cache" / "sums").iterdir()
     for text in ("", "{}", "[]", kept.read_text()[:-9], kept.read_text().replace(first, "short")):
         kept.write_text(text)
-        assert checksums.sum_of_file(file) == first
+        assert checksums.hash_file(file) == first
     assert len(reads) == 6
 
 
 def test_no_room_for_a_sum_costs_time_alone(large, tmp_path):
     (tmp_path / "cache").write_text("a file where a folder should be")
-    assert checksums.sum_of_file(large[0]) == checksums.sum_of_file(large[0])
+    assert checksums.hash_file(large[0]) == checksums.hash_file(large[0])
 
 
 def test_a_file_that_is_being_written_is_refused(tmp_path, monkeypatch):
@@ -252,7 +252,7 @@ def test_a_file_that_is_being_written_is_refused(tmp_path, monkeypatch):
 
     monkeypatch.setattr(hashlib, "file_digest", grows)
     with pytest.raises(DataError, match="growing: changes while it is read; start again when it is complete"):
-        checksums.sum_of_file(file)
+        checksums.hash_file(file)
 
 
 # --- users' own --------------------------------------------------------------------------------------------------------------

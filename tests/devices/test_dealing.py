@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cfljax.devices import spread
-from cfljax.devices.placement import owners
+from cfljax.devices.placement import assign_owners
 from cfljax.types import Plan
 
 JOBS, DEVICES = 9, 3
@@ -48,8 +48,8 @@ def test_each_job_is_dealt_once_to_the_least_busy_device(costs, room, order):
 @given(st.integers(1, 5000), st.integers(2, 64))
 def test_devices_have_room_for_all_jobs_and_few_free_places(jobs, devices):
     even = -(-jobs // devices)
-    places = spread._places(jobs, even)
-    assert even <= places <= jobs and places - even <= min(spread.RESERVE, even / 2)
+    places = spread._count_slots(jobs, even)
+    assert even <= places <= jobs and places - even <= min(spread.RESERVE_SLOTS, even / 2)
 
 
 @functools.cache
@@ -86,7 +86,7 @@ def test_every_device_has_the_results_of_all_jobs_in_their_order(devices, lanes,
 def test_neighbours_belong_to_one_device_and_devices_have_about_as_many_samples(clients, devices, shared):
     train, test = np.array(clients).T
     splits = {"train": SimpleNamespace(count=train), "test": SimpleNamespace(count=test, shared=shared)}
-    owner = owners(SimpleNamespace(**splits, splits=splits), devices)
+    owner = assign_owners(SimpleNamespace(**splits, splits=splits), devices)
     assert (np.diff(owner) >= 0).all() and owner.min() >= 0 and owner.max() < devices
     held = train + 1 + (0 if shared else test)
     for device in set(owner.tolist()):  # the middle of each client's samples lies in the device's part of all samples

@@ -10,7 +10,7 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.devices import machine as module
-from cfljax.devices.machine import Speed, measure, measured, this_machine, told
+from cfljax.devices.machine import Speed, describe_machine, list_messages, measure, read_or_measure
 from cfljax.devices.mesh import AUTO, Shape
 from cfljax.errors import SpecError
 from cfljax.experiment import assemble, execution
@@ -52,7 +52,7 @@ def test_the_gram_form_follows_the_speed():
 
 
 def test_for_a_short_run_nothing_is_measured(monkeypatch):
-    monkeypatch.setattr("cfljax.devices.machine.measured", lambda _: pytest.fail("measured"))
+    monkeypatch.setattr("cfljax.devices.machine.read_or_measure", lambda _: pytest.fail("measured"))
     short, long = (read_spec(SPEC | {"train": {"rounds": rounds, "epochs": 5}}).runs()[0] for rounds in (1, 10**6))
     plans = [choice(short, machines.cpu(known_speed=speed)).plan for speed in (None, SPEED._replace(large=1e-3))]
     assert plans[0] == plans[1] and plans[0].quick
@@ -64,7 +64,7 @@ def test_a_mesh_is_fitted_to_the_devices():
     assert machines.gpu(8, mesh=AUTO).shape(4) == (4, 2) and machines.gpu(8, mesh=AUTO).shape() == (1, 8)
     assert machines.gpu(4, mesh=AUTO, processes=2).shape(4) == (4, 2)
     assert machines.cpu(8).shape() == (1, 8) and machines.cpu(8).shape(wanted=2) == (1, 2)
-    with pytest.raises(SpecError, match="--mesh runs=1,clients=9: needs 9 devices, and there are 8"):
+    with pytest.raises(SpecError, match="--mesh runs=1,clients=9: needs 9 devices, but there are 8"):
         machines.gpu(8, mesh=Shape(1, 9)).shape()
     with pytest.raises(SpecError, match="runs must divide 4"):
         machines.gpu(4, mesh=Shape(8, 1), processes=2).shape()
@@ -76,7 +76,7 @@ def test_a_mesh_is_fitted_to_the_devices():
 def test_this_machine_is_what_jax_computes_on():
     import jax
 
-    machine = this_machine(Shape(1, 1), SPEED)
+    machine = describe_machine(Shape(1, 1), SPEED)
     assert (machine.backend, machine.devices, machine.processes) == (jax.default_backend(), jax.local_device_count(), 1)
     assert (machine.mesh, machine.speed) == (Shape(1, 1), SPEED)
     assert machine.memory > 1 << 28 and machine.threads >= 1
@@ -86,13 +86,13 @@ def test_the_machine_is_measured_once_and_the_measurement_kept(tmp_path, monkeyp
     calls = []
     monkeypatch.setattr(module, "measure", lambda: calls.append(1) or SPEED)
     file = tmp_path / "deep" / "speed.json"
-    assert measured(file) == measured(file) == SPEED
-    measured.cache_clear()
-    assert measured(file) == SPEED
+    assert read_or_measure(file) == read_or_measure(file) == SPEED
+    read_or_measure.cache_clear()
+    assert read_or_measure(file) == SPEED
     assert len(calls) == 1
     file.write_text(json.dumps({"step": 1}))
-    measured.cache_clear()
-    assert measured(file) == SPEED
+    read_or_measure.cache_clear()
+    assert read_or_measure(file) == SPEED
     assert len(calls) == 2
 
 
@@ -101,16 +101,16 @@ def test_a_measurement_is_plausible():
 
 
 def test_a_sweep_says_what_it_computes_on_and_that_an_accelerator_is_not_used(tmp_path, monkeypatch):
-    assert told(machines.gpu(2)) == ["computing on NVIDIA H100, 2 devices"]
+    assert list_messages(machines.gpu(2)) == ["computing on NVIDIA H100, 2 devices"]
     monkeypatch.delenv("JAX_PLATFORMS")
-    assert told(machines.cpu(2), tmp_path) == []
+    assert list_messages(machines.cpu(2), tmp_path) == []
     (tmp_path / "accel0").touch()
-    (line,) = told(machines.cpu(2), tmp_path)
+    (line,) = list_messages(machines.cpu(2), tmp_path)
     assert line.startswith("computing on the CPU, though there is an accelerator: ") and 'pip install "jax[tpu]"' in line
     (tmp_path / "accel0").rename(tmp_path / "nvidia0")
-    assert "jax[cuda12]" in told(machines.cpu(2), tmp_path)[0]
+    assert "jax[cuda12]" in list_messages(machines.cpu(2), tmp_path)[0]
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    assert told(machines.cpu(2), tmp_path) == []
+    assert list_messages(machines.cpu(2), tmp_path) == []
 
 
 WITHOUT_JAX = """
@@ -118,12 +118,12 @@ import os, sys
 from cfljax import lazy
 lazy.wait()
 from pathlib import Path
-from cfljax.devices.cores import only_a_cpu
+from cfljax.devices.cores import has_only_cpu
 from cfljax.devices.machine import this_machine
 def ask(**more):
     before = dict(os.environ)
     os.environ.update(more)
-    found = only_a_cpu(Path(sys.argv[2]))
+    found = has_only_cpu(Path(sys.argv[2]))
     os.environ.clear(), os.environ.update(before)
     return found
 none, four = {"JAX_PLATFORMS": ""}, "--xla_force_host_platform_device_count=4"
@@ -138,7 +138,7 @@ sys.path.pop(0)
 first = this_machine()
 waited = "jax" not in sys.modules
 lazy.load()
-print(*map(int, answers), waited, only_a_cpu(), first == this_machine())
+print(*map(int, answers), waited, has_only_cpu(), first == this_machine())
 """
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cfljax.devices import compiled
-from cfljax.devices.compiled import MAX_KEPT, compile_later, remembered, shared_function
-from cfljax.devices.split import LARGE, SplitFunction, split_jit
+from cfljax.devices.compiled import MAX_KEPT, compile_later, remember, shared_function
+from cfljax.devices.split import MIN_DONATED, SplitFunction, split_jit
 from cfljax.engine.compiling import _check_types
 
 A = jnp.arange(3.0)
@@ -104,7 +104,7 @@ def test_traces_are_kept_until_programs_are_forgotten():
     call(1), call(1), call(2)
     assert traced == [1, 2]
     for number in range(MAX_KEPT):  # all are forgotten before they are too many
-        remembered(("test", number), lambda: number)  # noqa: B023
+        remember(("test", number), lambda: number)  # noqa: B023
     assert len(compiled._kept) <= MAX_KEPT
     call(1)
     assert traced == [1, 2, 1]
@@ -128,7 +128,7 @@ def test_python_numbers_are_arrays():
 
 
 def test_only_large_arrays_that_are_lost_are_overwritten():
-    big, small = jnp.ones(LARGE), jnp.ones(LARGE - 1)
+    big, small = jnp.ones(MIN_DONATED), jnp.ones(MIN_DONATED - 1)
 
     def f(lost, kept, little):
         return lost + kept, little * 2
@@ -136,7 +136,7 @@ def test_only_large_arrays_that_are_lost_are_overwritten():
     of, run = made(f, big, big + 1, small, lost=1)
     assert [each.result().donate_argnums for each in of.programs] == [(0,)]
     kept = big + 1
-    np.testing.assert_array_equal(run(big, kept, small)[0], np.full(LARGE, 3.0))
+    np.testing.assert_array_equal(run(big, kept, small)[0], np.full(MIN_DONATED, 3.0))
     assert big.is_deleted() and not kept.is_deleted() and not small.is_deleted()
     made(lambda lost: (lost * 2, lost), kept, lost=1)[1](kept)  # it is a result as well
     made(lambda a: _worked(2, a, a)[0], kept, lost=1)[1](kept)  # the program is others', too

@@ -36,7 +36,7 @@ def test_devices_need_few_free_places_and_none_for_equal_clients(jobs, alike, pl
 @pytest.mark.parametrize(("jobs", "devices"), [(20, 4), (50, 4), (1000, 8)])
 def test_free_places_suffice_for_sizes_after_a_power_law(jobs, devices):
     costs = np.random.default_rng(jobs).permutation(1000 / np.arange(1, jobs + 1)).astype(np.float32)
-    lists, _ = deal(costs, devices, spread._places(jobs, -(-jobs // devices)))
+    lists, _ = deal(costs, devices, spread._count_slots(jobs, -(-jobs // devices)))
     loads = np.where(np.asarray(lists) >= 0, costs[np.asarray(lists)], 0).sum(1)
     assert loads.max() <= 1.05 * max(loads.mean(), float(costs.max()))
 

@@ -13,7 +13,7 @@ from cfljax.engine import wall
 from cfljax.errors import SpecError
 from cfljax.federation import cohort
 from cfljax.federation.devices import make_devices
-from cfljax.local.meter import metering
+from cfljax.local.meter import meter_steps
 from cfljax.round.common import traffic
 from cfljax.types import Traffic
 from tests import play, toy
@@ -326,7 +326,7 @@ def toy_jobs(there, start):
 
 
 def test_the_meter_counts_nothing_where_nobody_asks():
-    with metering(8) as meter:
+    with meter_steps(8) as meter:
         pass
     play.rounds("fedavg", federation(), 1)
     assert float(jnp.sum(meter.steps)) == 0 and meter.beside == Traffic(0, 0, 0, 0)
@@ -342,7 +342,7 @@ def test_what_all_clients_send_before_the_first_round_is_not_its_participants_(n
     @jax.jit
     def metered(key, state, on):
         there = cohort.draw(key, on, 3, jnp.int32(0), numbers)
-        with metering(8) as meter:
+        with meter_steps(8) as meter:
             _, info = method.round(key, state, on, there, numbers)
         return info.traffic, meter.beside, meter.senders
 

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 import cfljax
 from cfljax import keys
 from cfljax.config import read_spec
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.engine.afterwards import make_end
 from cfljax.engine.newcomers import place
 from cfljax.engine.simulate import simulate
@@ -19,7 +19,7 @@ from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, assemble_batch, host_federation, model_of
 from cfljax.experiment.batching import batches
 from cfljax.launch.batch import run_batch
-from cfljax.local.send import Sending, as_trained_on, attackers
+from cfljax.local.send import Sending, attackers, flip_labels
 from cfljax.methods import METHODS
 from cfljax.report.tables import comparison
 from cfljax.round.common import first_model
@@ -52,7 +52,7 @@ def runs(name="fedavg", drift=None, data=BLOBS, train=None, seeds=(0,), **option
 
 def outputs(runs, change=lambda federation: federation, sequential=True, **more):
     (batch,) = batches(runs, len(runs))
-    parts = assemble_batch(batch, this_machine())
+    parts = assemble_batch(batch, describe_machine())
     settings = parts.settings._replace(sequential=sequential)
     parts = parts._replace(federation=change(parts.federation), settings=settings)
     return simulate(parts, batch.seeds, batch.hypers, **more)
@@ -174,7 +174,7 @@ def test_attackers_flip_the_labels_that_they_see_in_the_round():
     assert 0 < lies.sum() < 12
     for t in (1, 2):
         now = federation.at(t)
-        seen = as_trained_on(sending, hyper, now)
+        seen = flip_labels(sending, hyper, now)
         labels, wanted = (np.asarray(each.view.labels)[np.asarray(each.view.of)] for each in (seen, now))
         np.testing.assert_array_equal(labels, np.where(lies[:, None], 3 - wanted, wanted))
 
@@ -182,7 +182,7 @@ def test_attackers_flip_the_labels_that_they_see_in_the_round():
 def test_new_clients_are_placed_and_scored_with_what_they_see_at_the_end():
     data = BLOBS | {"new_clients": {"share": 0.5, "shots": 20, "steps": [0]}}
     (run,) = runs("oracle", {"at": [3], "share": 1.0}, data, train={"rounds": 5})
-    parts = assemble(run, 1, this_machine())
+    parts = assemble(run, 1, describe_machine())
     (output,) = outputs([run])
     assert output.newcomers["ari_new"] == 1.0
     labels = np.asarray(host_federation(run).at(5).group)
@@ -198,14 +198,14 @@ def test_new_clients_are_placed_and_scored_with_what_they_see_at_the_end():
 
 def test_the_summary_and_the_groups_of_the_last_round_are_kept():
     (batch,) = batches(runs("oracle", {"at": [2], "share": 0.5}), 1)
-    ((record, arrays),) = run_batch(batch, this_machine(), catch=False)
+    ((record, arrays),) = run_batch(batch, describe_machine(), catch=False)
     assert {"recovery_rounds", "accuracy_in_drift", "ari_in_drift"} <= set(record["summary"])
     assert record["summary"]["ari_in_drift"] == 1.0
     assert record["summary"]["accuracy_in_drift"] == pytest.approx(arrays["history/accuracy"][2:].mean(), abs=1e-6)
     assert arrays["group"].tolist() == host_federation(batch.first).at(6).group.tolist() == arrays["labels"][-1].tolist()
     assert arrays["groups"].tolist() == arrays["labels"].tolist() and (arrays["groups"][1] != arrays["groups"][2]).sum() == 6
     (plain_batch,) = batches(runs("oracle"), 1)
-    ((record, arrays),) = run_batch(plain_batch, this_machine(), catch=False)
+    ((record, arrays),) = run_batch(plain_batch, describe_machine(), catch=False)
     assert "recovery_rounds" not in record["summary"] and "history/groups_changed" not in arrays and "groups" not in arrays
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import cfljax
 from cfljax.config import read_spec
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.engine.simulate import simulate
 from cfljax.experiment.assemble import assemble, assemble_batch, host_federation
 from cfljax.experiment.batching import batches
@@ -27,7 +27,7 @@ def runs(method="fedavg", data=None, train=None, seeds=(0,)):
 def outputs(runs, sequential=True, wide=0, **more):
     """`wide`: how many clients fine-tune at a time, if not as many as take part in a round."""
     (batch,) = batches(runs, len(runs))
-    made = assemble_batch(batch, this_machine())
+    made = assemble_batch(batch, describe_machine())
     plan, settings = made.plan._replace(stream=wide or made.plan.stream), made.settings._replace(sequential=sequential)
     made = made._replace(plan=plan, settings=settings)
     return simulate(made, batch.seeds, batch.hypers, **more)
@@ -99,7 +99,7 @@ def test_blocks_runs_side_by_side_and_resumed_runs_end_alike():
 
 def test_fedbabu_fine_tunes_unless_it_is_told_otherwise():
     def steps(**train):
-        found = assemble(runs("fedbabu", train=train)[0], 1, this_machine()).finetuned
+        found = assemble(runs("fedbabu", train=train)[0], 1, describe_machine()).finetuned
         return found and found.steps
 
     assert (steps(), steps(finetune_steps=3), steps(finetune_steps=0)) == ((50,), (3,), None)

@@ -6,7 +6,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.config import read_spec
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.experiment.assemble import assemble
 from cfljax.experiment.batching import held, hyper_of
 from cfljax.experiment.model_size import size_of_run
@@ -25,7 +25,7 @@ def of_run(name, train=None):
     (run,) = read_spec(
         {"data": DATA | {"clients": CLIENTS}, "model": model, "train": train, "method": [{"name": name} | two]}
     ).runs()
-    parts = assemble(run, 1, this_machine())
+    parts = assemble(run, 1, describe_machine())
     hyper = {key: np.float32(value) for key, value in hyper_of(run).items()}
     setup = {}
     if parts.method.setup is not None:

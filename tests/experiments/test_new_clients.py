@@ -7,7 +7,7 @@ import pytest
 
 import cfljax
 from cfljax.config import read_spec
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.engine import afterwards
 from cfljax.engine.afterwards import batch_width
 from cfljax.engine.simulate import simulate
@@ -41,16 +41,16 @@ def _fields(name):
 def outputs(runs, change=lambda federation: federation, sequential=True, wide=0, **more):
     """`wide`: how many newcomers train at a time, if not as many as take part in a round."""
     (batch,) = batches(runs, len(runs))
-    parts = assemble_batch(batch, this_machine())
+    parts = assemble_batch(batch, describe_machine())
     plan, settings = parts.plan._replace(stream=wide or parts.plan.stream), parts.settings._replace(sequential=sequential)
     parts = parts._replace(plan=plan, federation=change(parts.federation), settings=settings)
     return simulate(parts, [run.seed for run in runs], [{"lr": 0.2} | _numbers(run) for run in runs], **more)
 
 
 def _numbers(run):
-    from cfljax.registry.options import traced
+    from cfljax.registry.options import list_traced
 
-    return traced(run.options)
+    return list_traced(run.options)
 
 
 def rows_of(split, client):
@@ -140,14 +140,14 @@ def test_privacy_and_shares_count_those_that_train():
     (run,) = runs(train={"participation": 0.5})
     federation = host_federation(run)
     assert crowd_of(federation).clients == 9 and crowd_of(federation).arrived == ((0, 9),)
-    assert assemble(run, 1, this_machine()).settings.participants == run.train.participants(9) == 4
+    assert assemble(run, 1, describe_machine()).settings.participants == run.train.participants(9) == 4
 
 
 def test_newcomers_train_in_blocks_as_they_do_together():
     data = {"clients": 30, "samples": 900, "new_clients": NEW | {"share": 0.4}}
     (few,), (many,) = runs("ditto", data, {"participation": 5}), runs("ditto", data, {"participation": 1.0})
     (a,), (b,) = outputs([few]), outputs([few], lambda federation: federation, wide=18)
-    at = [assemble(run, 1, this_machine()) for run in (few, many)]
+    at = [assemble(run, 1, describe_machine()) for run in (few, many)]
     assert [batch_width(parts, parts.newcomers) for parts in at] == [5, 12]
     assert a.newcomers == pytest.approx(b.newcomers, abs=1e-6)
 
@@ -182,7 +182,7 @@ def test_newcomers_agree_with_plain_numpy(name, epochs, options):
     (run,) = runs(name, {"new_clients": NEW | {"share": 0.4}}, train, seeds=(5,), **options)  # by which IFCA finds both groups
     (output,) = outputs([run], change)
     federation = change(host_federation(run))
-    model = assemble(run, 1, this_machine()).model
+    model = assemble(run, 1, describe_machine()).model
     params = [model.unravel(each) for each in output.models]
     leaves = [{leaf.ndim: np.asarray(leaf, np.float64) for leaf in _leaves(each)} for each in params]
     weights = [np.vstack([each[2], each[1]]) for each in leaves]

@@ -7,7 +7,7 @@ import pytest
 
 import cfljax
 from cfljax.config import read_spec
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.engine.simulate import simulate
 from cfljax.errors import DataError, SpecError
 from cfljax.experiment.assemble import assemble_batch, host_federation
@@ -108,7 +108,7 @@ def test_a_run_without_validation_keeps_its_id():
 
 def outputs(run, federation=None):
     (batch,) = batches([run], 1)
-    parts = assemble_batch(batch, this_machine())
+    parts = assemble_batch(batch, describe_machine())
     parts = parts if federation is None else parts._replace(federation=federation(parts.federation))
     return simulate(parts, [run.seed], [{"lr": 0.2}])[0]
 

@@ -5,7 +5,7 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.devices import compiled
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.devices.mesh import Shape
 from cfljax.engine.simulate import default_flags, simulate
 from cfljax.errors import DataError
@@ -26,7 +26,7 @@ def spec(seeds, **more):
 
 
 def gpu(memory=1 << 30, **more):
-    return this_machine()._replace(backend="gpu", kind="of a test", memory=memory, **more)
+    return describe_machine()._replace(backend="gpu", kind="of a test", memory=memory, **more)
 
 
 def never(*_):

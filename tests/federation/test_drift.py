@@ -10,7 +10,7 @@ import pytest
 from cfljax import data
 from cfljax.config import read_spec
 from cfljax.config.drift import DriftOptions
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.errors import DataError, SpecError
 from cfljax.experiment.assemble import assemble, host_federation
 from cfljax.federation.drift import draw_changes, phases, read_changes
@@ -212,7 +212,7 @@ def test_what_only_the_data_show_is_refused_when_they_are_there():
 def test_matrices_of_what_clients_saw_at_first_are_not_kept():
     steps = {"participation": 1.0, "plan": {"gram": 512}}
     plain = read_spec({"data": ROTATED, "model": "mclr", "method": ["fedavg"], "train": {"rounds": 9} | steps}).runs()[0]
-    kept = [assemble(run, 1, this_machine()).federation.train.grams for run in (plain, run_of({"at": [3]}, **steps))]
+    kept = [assemble(run, 1, describe_machine()).federation.train.grams for run in (plain, run_of({"at": [3]}, **steps))]
     assert kept[0] is not None and kept[1] is None
     with pytest.raises(SpecError, match=r"train.plan.keep = true: .*data.drift"):
         run_of({"at": [3]}, plan={"keep": True})

@@ -11,8 +11,8 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.devices import mesh
-from cfljax.devices.machine import devices_for, this_machine
-from cfljax.devices.placement import sharded
+from cfljax.devices.machine import describe_machine, make_mesh
+from cfljax.devices.placement import shard_federation
 from cfljax.engine import scoring
 from cfljax.engine.simulate import simulate
 from cfljax.experiment import assemble, federations
@@ -59,7 +59,7 @@ def _options(name):
 
 def outputs(batch, shape):
     federations.device_federation.cache_clear()
-    parts = assemble.assemble(batch.first, batch.width, this_machine(shape))
+    parts = assemble.assemble(batch.first, batch.width, describe_machine(shape))
     assert (parts.mesh is None) == (shape == (1, 1))
     return simulate(parts, batch.seeds, batch.hypers, chunk_rounds=2)
 
@@ -87,12 +87,12 @@ def check(name, pool, server=None):
 def check_pool():
     """A device has the samples of its own clients and of no others, all clients' together are those of the federation, and a test
     set that everybody shares is everywhere."""
-    grid = devices_for(this_machine(mesh.Shape(2, 4)), mesh.Shape(2, 4))
+    grid = make_mesh(describe_machine(mesh.Shape(2, 4)), mesh.Shape(2, 4))
     for test in ("own", "global"):
         data = {"name": "blobs", "samples": 4000, "features": 50, "partition": "quantity", "clients": 39, "test": test}
         run = read_spec({"name": "pool", "data": data, "method": ["fedavg"]}).runs()[0]
         whole = assemble.host_federation(run)
-        dealt = sharded(whole, grid)
+        dealt = shard_federation(whole, grid)
         shared = len(np.unique(whole.test.rows)) if test == "global" else 0
         for shard in dealt.pool.x.addressable_shards:
             assert (shard.data.shape[0] - shared) / (len(whole.pool.y) - shared) < 1.25 / 4

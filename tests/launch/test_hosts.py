@@ -46,7 +46,7 @@ for value in (True, False, 7, [1.5, "a"]):
     assert distributed.agree(value if number == 0 else None) == value
 assert distributed.gather(f"word {number}") == ["word 0", "word 1"]
 given = {"labels": np.full(3 + number, number), "none": np.zeros((number, 2), np.float32), "one": np.float32(number)}
-found = distributed.same(given)
+found = distributed.broadcast(given)
 assert found["labels"].tolist() == [0, 0, 0] and found["none"].shape == (0, 2) and found["none"].dtype == np.float32
 assert found["one"].shape == () and found["one"] == 0
 

@@ -11,10 +11,14 @@ FEW = ("ifca",)
 
 
 def test_what_a_mesh_may_look_like():
-    assert mesh.parse("auto") == mesh.AUTO and mesh.parse("clients=4, runs=2") == (2, 4) and mesh.parse("runs=3") == (3, 1)
+    assert (
+        mesh.parse_mesh("auto") == mesh.AUTO
+        and mesh.parse_mesh("clients=4, runs=2") == (2, 4)
+        and mesh.parse_mesh("runs=3") == (3, 1)
+    )
     for wrong in ("", "runs", "runs=0", "clients=2,clients=3", "rows=2", "2x4", "runs=2;clients=4"):
         with pytest.raises(SpecError, match="must be auto, or such as runs=2,clients=4"):
-            mesh.parse(wrong)
+            mesh.parse_mesh(wrong)
 
 
 def every(methods):

@@ -10,7 +10,7 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.devices import distributed
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.errors import DataError, SpecError
 from cfljax.launch import ray_task, workers
 from cfljax.launch.plan_file import OTHERS, mark
@@ -49,7 +49,7 @@ def test_a_follower_and_a_task_with_other_data_say_so(table, tmp_path, monkeypat
     assert ray_task._batch(words).first.id == runs[0].id
     write(tmp_path / "mine.npz", seed=1)
     monkeypatch.setattr(distributed, "gather", lambda word: [json.dumps(json.loads(word) | {"the spec": first}), word])
-    machine = this_machine()
+    machine = describe_machine()
     for says in (
         lambda: agree_on_start(read_spec(table), machine),
         lambda: ray_task._batch(words | {"sets": ["name=again"]}),

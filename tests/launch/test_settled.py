@@ -5,7 +5,7 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.devices import cores
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.devices.mesh import AUTO, Shape
 from cfljax.errors import SpecError
 from cfljax.launch import plan_file, workers
@@ -65,21 +65,21 @@ def test_a_mesh_that_the_devices_do_not_fit_is_refused_before_anything_runs(tmp_
 
 def test_the_plan_has_the_threads_and_devices_of_the_process_that_made_it(folder):
     plan = Store(folder).read_plan()
-    assert (plan["threads"], plan["devices"], plan["mesh"]) == (cores.threads(), jax.local_device_count(), None)
-    assert plan_file.unlike(Store(folder), this_machine()) == []
+    assert (plan["threads"], plan["devices"], plan["mesh"]) == (cores.count_threads(), jax.local_device_count(), None)
+    assert plan_file.unlike(Store(folder), describe_machine()) == []
 
 
 def test_a_process_says_what_of_the_plan_it_cannot_keep_to(tmp_path):
     store = Store(tmp_path)
     store.write_plan({"devices": 63, "threads": 65})
-    first, second = plan_file.unlike(store, this_machine())
+    first, second = plan_file.unlike(store, describe_machine())
     assert f"{tmp_path} was begun with 63 devices" in first and f"{tmp_path} was begun with 65 threads" in second
     assert first.endswith("agrees with the rest to rounding, not to the last bit")
 
 
 def test_a_folder_that_was_begun_on_another_kind_of_machine_says_that_its_batches_stay_as_they_are(folder):
     assert Store(folder).read_plan()["backend"] == "cpu"
-    (line,) = plan_file.unlike(Store(folder), this_machine()._replace(backend="tpu"))
+    (line,) = plan_file.unlike(Store(folder), describe_machine()._replace(backend="tpu"))
     assert "was begun on a CPU, and this is a TPU: its batches stay as wide as they are" in line
 
 

@@ -10,7 +10,7 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.devices import compiled, cores
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.errors import DataError, SpecError, SpecWarning
 from cfljax.launch import batch as batch_module
 from cfljax.launch import plan_file
@@ -249,7 +249,7 @@ def test_a_record_names_the_plan_that_its_run_was_carried_out_by(whole):
     plans = {unit.record["plan"] for unit in units(whole[0]).values()}
     (plan,) = plans
     table, how = plan.rsplit("}, ", 1)
-    assert how == f"1 run at a time, {cores.threads()} threads" and "lanes = 1, gram = " in table
+    assert how == f"1 run at a time, {cores.count_threads()} threads" and "lanes = 1, gram = " in table
     forced = spec(f"train.plan={table}}}", "method=fedavg", "seeds=[0]").runs()[0].train.forced  # so it may be written in a spec
     assert (forced.lanes, forced.stream, forced.devices, forced.pool) == (1, 0, jax.local_device_count(), "copied")
 
@@ -329,7 +329,7 @@ def test_out_of_memory_of_a_single_run_is_its_failure(tmp_path, monkeypatch):
 
     monkeypatch.setattr(batch_module, "simulate", never)
     assert carry_out(spec("method=fedavg", "seeds=[0]"), Store(tmp_path), QUIET).failed == 1
-    assert plan_file.batch_limit(spec().runs()[0], this_machine()) == 1
+    assert plan_file.batch_limit(spec().runs()[0], describe_machine()) == 1
 
 
 def test_looking_between_two_evaluations_is_quiet(tmp_path, recwarn):

@@ -9,7 +9,7 @@ import pytest
 import cfljax
 from cfljax.commands import tune as command
 from cfljax.config import read_spec
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.errors import SpecError, StoreError
 from cfljax.launch import halving, rung
 from cfljax.launch.batch import run_batch
@@ -70,7 +70,7 @@ def test_a_run_that_has_paused_is_bit_equal_to_one_at_once(searched):
 def test_runs_may_pause_in_one_batch_and_go_on_in_another(tmp_path, searched):
     runs = [run for run in read_spec(TABLE, ["seeds=[10000]", "method=fedavg"]).runs() if run.train.lr in (0.3, 0.1, 0.01)]
     store = Store(tmp_path)
-    wide = rung.Climber(store, this_machine(), "labels", "train_loss", 3)
+    wide = rung.Climber(store, describe_machine(), "labels", "train_loss", 3)
     wide.climb(runs, 2)
     assert [wide.done(run) for run in runs] == [2, 2, 2] and wide.curve(runs[0], 2).rounds == [1, 2]
     assert wide.curve(runs[0], 1).rounds == [1]
@@ -80,7 +80,7 @@ def test_runs_may_pause_in_one_batch_and_go_on_in_another(tmp_path, searched):
     assert any(run.id in kept for run in runs)
     for run in runs:
         _, arrays = store.read(run.id)
-        (_, once), *_ = run_batch(rung.batching.batches([run], 1)[0], this_machine(), "labels")
+        (_, once), *_ = run_batch(rung.batching.batches([run], 1)[0], describe_machine(), "labels")
         assert all(np.array_equal(arrays[name], once[name], equal_nan=True) for name in arrays)
 
 
@@ -254,6 +254,6 @@ def test_an_edited_record_of_a_search_is_refused(tmp_path, searched):
 
 def test_a_run_without_its_checkpoint_is_no_failed_run(tmp_path):
     (run,) = read_spec(TABLE, ["seeds=[10000]", "method=fedavg", "train.lr=0.3"]).runs()
-    climber = rung.Climber(Store(tmp_path), this_machine(), "labels", "train_loss", 1)
+    climber = rung.Climber(Store(tmp_path), describe_machine(), "labels", "train_loss", 1)
     with pytest.raises(StoreError, match="has no usable checkpoint at round 2; start the search again"):
         climber.curve(run, 2)

@@ -68,43 +68,43 @@ def test_those_of_about_equal_work_are_trained_together():
 
 
 def test_a_round_is_predicted_by_its_blocks():
-    steps = lanes.typical(np.array([1, 40, 7, 3]), 8)
-    assert steps.tolist() == [40, 40, 7, 7, 3, 3, 1, 1] and lanes.typical(steps, 2).tolist() == [7, 1]
-    assert lanes.packed(steps, 0) == (40, 320) and lanes.packed(steps, 1) == (102, 102)
-    assert lanes.packed(steps, 3) == (40 + 7 + 1, 3 * 48)
+    steps = lanes.typical_steps(np.array([1, 40, 7, 3]), 8)
+    assert steps.tolist() == [40, 40, 7, 7, 3, 3, 1, 1] and lanes.typical_steps(steps, 2).tolist() == [7, 1]
+    assert lanes.pack(steps, 0) == (40, 320) and lanes.pack(steps, 1) == (102, 102)
+    assert lanes.pack(steps, 3) == (40 + 7 + 1, 3 * 48)
 
 
 def test_blocks_of_participants_are_cut_one_by_one():
     steps = np.array([9, 8, 7, 6, 5, 4, 3, 2])
-    assert lanes.packed(steps, 2, 3) == (9 + 7 + 6 + 4 + 3, 2 * 29)
-    assert lanes.packed(steps, 5, 3) == lanes.packed(steps, 0, 3) == (9 + 6 + 3, 3 * 18)
-    assert lanes.packed(steps, 0, 50) == lanes.packed(steps, 50) == (9, 8 * 9)
+    assert lanes.pack(steps, 2, 3) == (9 + 7 + 6 + 4 + 3, 2 * 29)
+    assert lanes.pack(steps, 5, 3) == lanes.pack(steps, 0, 3) == (9 + 6 + 3, 3 * 18)
+    assert lanes.pack(steps, 0, 50) == lanes.pack(steps, 50) == (9, 8 * 9)
 
 
 def test_participants_in_blocks_are_trained_in_even_parts_of_them():
     equal, unequal = np.full(1000, 5), np.arange(1000)[::-1] ** 3
     for block in (0, 1, 60, 130, 300, 1000):  # of 130, 128 would leave two to wait for
-        assert lanes.best(equal, block) == 0
-    assert [lanes.best(unequal, block) for block in (0, 600, 130, 60)] == [250, 300, 0, 0]
+        assert lanes.choose_width(equal, block) == 0
+    assert [lanes.choose_width(unequal, block) for block in (0, 600, 130, 60)] == [250, 300, 0, 0]
     steep = np.append([10_000] * 300, [1] * 9_700)
-    assert lanes.best(steep) == 313 and lanes.best(steep, 2500) == 313
+    assert lanes.choose_width(steep) == 313 and lanes.choose_width(steep, 2500) == 313
 
 
 @pytest.mark.parametrize("law", [1.01, 1.3, 2.0])
 @pytest.mark.parametrize("participants", [20, 128, 255, 300, 1000, 10_000])
 def test_the_best_width_is_about_as_good_as_any(participants, law):
     sizes = np.minimum(5000, np.random.default_rng(0).pareto(law, 1000) * 30 + 1).astype(int)
-    steps, begin = lanes.typical(sizes, participants), lanes.packed(lanes.typical(sizes, participants), 0)
-    found = lanes.packed(steps, lanes.best(steps))
+    steps, begin = lanes.typical_steps(sizes, participants), lanes.pack(lanes.typical_steps(sizes, participants), 0)
+    found = lanes.pack(steps, lanes.choose_width(steps))
 
     def price(of):
         return of.in_a_row / begin.in_a_row + of.computed / steps.sum()
 
-    others = range(lanes.LEAST, participants, max(1, participants // 200))
-    assert price(found) <= 1.06 * min([price(begin), *(price(lanes.packed(steps, width)) for width in others)])
+    others = range(lanes.MIN_LANES, participants, max(1, participants // 200))
+    assert price(found) <= 1.06 * min([price(begin), *(price(lanes.pack(steps, width)) for width in others)])
     if participants >= 10_000:
         assert found.in_a_row <= 2.2 * begin.in_a_row and found.computed <= 2.2 * steps.sum()
-    if participants <= lanes.LEAST:
+    if participants <= lanes.MIN_LANES:
         assert found == begin
 
 
@@ -112,7 +112,7 @@ def test_an_accelerator_trains_some_unequal_clients_side_by_side_and_a_cpu_one()
     assert choice(machine=machines.cpu()).plan.lanes == 1
     assert choice(data=EQUAL).plan.lanes == 0 and choice(participation=20).plan.lanes == 0
     found = choice()
-    assert lanes.LEAST <= found.plan.lanes < 2000 and len(found.steps) == 2000
+    assert lanes.MIN_LANES <= found.plan.lanes < 2000 and len(found.steps) == 2000
     assert len(choice(machine=machines.gpu(4)).steps) == 500
     assert choice({"stream": 500}).plan.lanes == 250 and choice({"stream": 1}).plan.lanes == 0
     assert choice(batch="full", steps=3).plan.lanes == choice(steps=3).plan.lanes == 0  # all have as many
@@ -147,7 +147,7 @@ def test_lanes_can_be_forced():
 def test_the_plan_says_what_other_lanes_would_take():
     found = choice({"lanes": 500})
     words = execution.explain("run", found)
-    real, at_once = found.steps.sum(), lanes.packed(found.steps, 0)
+    real, at_once = found.steps.sum(), lanes.pack(found.steps, 0)
     assert "clients 500 at a time side by side" in words
     idle = f"of all that is computed {1 - real / at_once.computed:.0%} is for clients that are done"
     assert f"with 2000 at a time {at_once.in_a_row} ({idle})" in words and words.rstrip().count("clients that are done") >= 1
@@ -158,10 +158,10 @@ def test_the_plan_says_what_other_lanes_would_take():
 
 def test_the_plan_says_what_lanes_take_in_blocks_of_participants():
     found = choice({"lanes": 500, "stream": 200})
-    words, at_once = execution.explain("run", found), lanes.packed(found.steps, 200)
+    words, at_once = execution.explain("run", found), lanes.pack(found.steps, 200)
     assert "clients 200 at a time side by side" in words and "2000 at a time" not in words and "500 at a time" not in words
     assert f"with 200 at a time {at_once.in_a_row}" in words
-    assert f"with 128 at a time {lanes.packed(found.steps, 128, 200).in_a_row}" in words
+    assert f"with 128 at a time {lanes.pack(found.steps, 128, 200).in_a_row}" in words
 
 
 def test_blocks_of_participants_who_wait_for_each_other_are_of_about_equal_work():

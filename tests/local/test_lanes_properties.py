@@ -29,13 +29,13 @@ def packed(steps, width, block):
 def test_steps_in_a_row_are_those_of_the_slowest_of_each_part(steps, width, block):
     steps = np.sort(steps)[::-1]
     in_a_row, computed, trained = packed(steps.tolist(), width, block)
-    assert lanes.packed(steps, width, block) == (in_a_row, computed) and trained == len(steps)
+    assert lanes.pack(steps, width, block) == (in_a_row, computed) and trained == len(steps)
     assert in_a_row >= steps.max() and computed >= steps.sum()
 
 
 @given(some_steps, st.integers(1, 50))
 def test_a_typical_round_has_the_spread_of_all_clients(steps, participants):
-    found = lanes.typical(np.array(steps), participants)
+    found = lanes.typical_steps(np.array(steps), participants)
     ranked = sorted(steps, reverse=True)
     assert found.tolist() == [ranked[int((2 * s + 1) * len(steps) / (2 * participants))] for s in range(participants)]
     times = participants // len(steps)
@@ -45,7 +45,7 @@ def test_a_typical_round_has_the_spread_of_all_clients(steps, participants):
 
 @pytest.mark.parametrize("least", [2, 5])
 def test_the_best_number_has_the_least_price_of_all_even_parts(least, monkeypatch):
-    monkeypatch.setattr(lanes, "LEAST", least)
+    monkeypatch.setattr(lanes, "MIN_LANES", least)
 
     @given(some_steps, st.integers(0, 24))
     def check(steps, block):
@@ -58,7 +58,7 @@ def test_the_best_number_has_the_least_price_of_all_even_parts(least, monkeypatc
 
         parts = {-(-number // int(2 ** (i / 2))) for i in range(2, 40)} | {least}
         allowed = [0, *(width for width in parts if least <= width < number)]
-        best = lanes.best(np.array(steps), block)
+        best = lanes.choose_width(np.array(steps), block)
         assert best in allowed and price(best) == min(map(price, allowed))
 
     check()

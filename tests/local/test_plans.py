@@ -19,8 +19,8 @@ from cfljax.local import gram, predict
 from cfljax.local import products as inner_products
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, train_and_mix
-from cfljax.local.schedule import Work, together
-from cfljax.local.sizes import LADDER, gram_sizes
+from cfljax.local.schedule import Work, group_steps
+from cfljax.local.sizes import GRAM_SIZES, gram_sizes
 from cfljax.types import Cohort, Jobs, Plan, Traffic
 from tests import machines, play, toy
 from tests.often import every, rarely
@@ -46,7 +46,7 @@ def jobs_of(federation, model, anchored, moving):
 def kept(federation, model, most, work):
     """With the matrices made beforehand."""
     sizes = gram_sizes(Plan(gram=most), federation.train.longest, toy.pulling_solver(model, **work).work.batch)
-    grams = jax.device_put(inner_products.grams_of(federation, sizes))
+    grams = jax.device_put(inner_products.compute_grams(federation, sizes))
     return toy.replace(federation, train=toy.replace(federation.train, grams=grams))
 
 
@@ -186,10 +186,10 @@ def test_the_gram_form_is_taken_where_it_pays():
     wide, narrow = predict.Layer(784, 128), predict.Layer(6, 4)
     many, once = Work(20, None, 10), Work(1, None, None)
     assert predict.gram_limit(SPEED, wide, many, 1000) >= 256
-    assert predict.gram_limit(SPEED, wide, many, 100_000) <= LADDER[-1]
+    assert predict.gram_limit(SPEED, wide, many, 100_000) <= GRAM_SIZES[-1]
     assert predict.gram_limit(SPEED, wide, once, 1000) == 0  # one step on all data: its matrix costs more than the step
     assert predict.gram_limit(SPEED, narrow, many, 1000) <= 64
-    assert predict.by_gram(SPEED, wide, many, 100, 128) < predict.by_steps(SPEED, wide, many, 100)
+    assert predict.time_gram(SPEED, wide, many, 100, 128) < predict.time_steps(SPEED, wide, many, 100)
 
 
 def test_where_the_gram_form_always_pays_all_clients_fit_their_matrices():
@@ -215,34 +215,34 @@ def test_no_plan_is_expected_to_be_slower_than_step_by_step(clients, hidden, kee
 def test_predictions_count_what_is_done():
     layer, batches, whole = predict.Layer(100, 20), Work(3, None, 10), Work(None, 7, None)
     only = {name: Speed(**(dict.fromkeys(Speed._fields, 0.0) | {name: 1.0})) for name in Speed._fields}
-    stepwise = {name: tuple(predict.by_steps(one, layer, work, 45) for work in (batches, whole)) for name, one in only.items()}
+    stepwise = {name: tuple(predict.time_steps(one, layer, work, 45) for work in (batches, whole)) for name, one in only.items()}
     assert stepwise["step"] == (15, 7) and stepwise["value"] == (15 * 10 * 100, 45 * 100)
     assert stepwise["small"] == (15 * 2 * 10 * 100 * 20, 0) and stepwise["large"] == (0, 7 * 2 * 45 * 100 * 20)
-    on_gram = {name: tuple(predict.by_gram(one, layer, work, 45, 64) for work in (batches, whole)) for name, one in only.items()}
+    on_gram = {name: tuple(predict.time_gram(one, layer, work, 45, 64) for work in (batches, whole)) for name, one in only.items()}
     once = 64 * 100 * (64 + 2 * layer.width)  # all products of samples, the first outputs, the way back
     assert on_gram["step"] == (15, 7) and on_gram["value"] == (64 * 100, 64 * 100)
     fetched = 64 * 100 + 15 * 10 * 64  # the rows of a step's samples, unless they are added up on the way
-    assert predict.by_gram(only["value"], layer, batches, 45, 64, making="side by side") == fetched
-    assert predict.by_gram(only["value"], predict.Layer(100, 21), batches, 45, 64) == fetched
-    assert predict.by_gram(only["value"], layer, batches, 1200, 2048) == 2048 * 100 + 3 * 1200 * 2048  # too large to be near
+    assert predict.time_gram(only["value"], layer, batches, 45, 64, making="side by side") == fetched
+    assert predict.time_gram(only["value"], predict.Layer(100, 21), batches, 45, 64) == fetched
+    assert predict.time_gram(only["value"], layer, batches, 1200, 2048) == 2048 * 100 + 3 * 1200 * 2048  # too large to be near
     assert on_gram["small"] == (15 * 10 * 64 * 20, 0) and on_gram["large"] == (once, once + 7 * 64 * 64 * layer.width)
-    larger = predict.by_gram(only["large"], layer, batches, 150, 256)  # block by block, up to the diagonal
+    larger = predict.time_gram(only["large"], layer, batches, 150, 256)  # block by block, up to the diagonal
     assert larger == 100 * (150 * (150 + 64) / 2 + 2 * 256 * layer.width)
     for made, products in (("side by side", 256 * 256), ("beforehand", 0)):
-        assert predict.by_gram(only["large"], layer, batches, 150, 256, making=made) == 100 * (products + 2 * 256 * layer.width)
+        assert predict.time_gram(only["large"], layer, batches, 150, 256, making=made) == 100 * (products + 2 * 256 * layer.width)
 
 
 def test_clients_are_dealt_by_what_their_way_of_training_costs(monkeypatch):
     monkeypatch.setattr("cfljax.local.solver.devices", lambda: 2)
     federation, model = toy.federation(), toy.model(7)
     jobs, counts = jobs_of(federation, model, False, False), np.asarray(federation.train.count)
-    solver, layer = toy.pulling_solver(model, gram=64, epochs=3), predict.layer_of(model)
+    solver, layer = toy.pulling_solver(model, gram=64, epochs=3), predict.layer_shape(model)
     costs = jax.jit(solver.costs)
     found, (size,) = np.asarray(costs(federation, jobs)), gram_sizes(solver.plan, federation.train.longest, 5)
     assert found[2] == 0 and counts.min() < size < counts.max()  # the third is masked
     for c in {*range(federation.clients)} - {2, 3}:
         there = (TYPICAL, layer, solver.work, int(counts[c]))
-        expected = predict.by_gram(*there, size) if counts[c] <= size else predict.by_steps(*there)
+        expected = predict.time_gram(*there, size) if counts[c] <= size else predict.time_steps(*there)
         assert np.isclose(found[c], expected, rtol=1e-5) == bool(counts[c])
     whole = counts > size
     whole[[2, 3]] = False
@@ -264,12 +264,12 @@ def test_clients_are_dealt_by_what_their_way_of_training_costs(monkeypatch):
 
 def test_nothing_is_kept_of_a_run_whose_plan_was_chosen():
     model = toy.model(5)
-    assert predict.layer_of(model) == predict.Layer(6, 5)
+    assert predict.layer_shape(model) == predict.Layer(6, 5)
     gc.freeze()  # what is there already need not be looked at
     try:
         before = len(gc.get_objects())
         for _ in range(20):
-            assert predict.layer_of(model) == predict.Layer(6, 5)
+            assert predict.layer_shape(model) == predict.Layer(6, 5)
         gc.collect()
         assert len(gc.get_objects()) < before + 20
     finally:
@@ -319,6 +319,6 @@ def test_steps_in_blocks_as_one_by_one(work, gram):
 
 
 def test_how_many_steps_are_done_at_a_time():
-    assert together(Work(20, None, 10), 1668) == 16  # 209 times are 3,344, and no client has more than 3,340
-    assert together(Work(2, None, 10), 36) == 8 and together(Work(3, None, 10), 100) == 15
-    assert together(Work(None, 10, None), 200) == 10 and together(Work(3, None, None), 200) == 3
+    assert group_steps(Work(20, None, 10), 1668) == 16  # 209 times are 3,344, and no client has more than 3,340
+    assert group_steps(Work(2, None, 10), 36) == 8 and group_steps(Work(3, None, 10), 100) == 15
+    assert group_steps(Work(None, 10, None), 200) == 10 and group_steps(Work(3, None, None), 200) == 3

@@ -36,8 +36,8 @@ def test_each_client_finds_its_own_products(monkeypatch, data, tile):
     counts[4] = 0
     federation = toy.replace(federation, train=toy.replace(federation.train, count=jax.device_put(counts)))
     exact = [x @ x.T for x, _ in plain.Clients(federation).train]
-    grams = products.grams_of(federation, sizes)
-    assert grams.sizes == sizes and products.memory(counts, sizes) == sum(each.nbytes for each in grams.rows)
+    grams = products.compute_grams(federation, sizes)
+    assert grams.sizes == sizes and products.count_bytes(counts, sizes) == sum(each.nbytes for each in grams.rows)
     with_one = 0
     for client, count in enumerate(counts):
         which = int(np.searchsorted(sizes, count))
@@ -78,7 +78,7 @@ def test_matrices_made_beforehand_are_used_where_they_fit():
     jobs = Jobs(jnp.arange(n), jnp.ones(n, bool), jnp.ones(n), model.init(keys.root(1))[None], jnp.zeros(n, jnp.int32))
 
     def update(sizes, **more):
-        grams = products.grams_of(federation, sizes)
+        grams = products.compute_grams(federation, sizes)
         wrong = grams._replace(rows=tuple(0 * each for each in grams.rows))
         there = toy.replace(federation, train=toy.replace(federation.train, grams=jax.device_put(wrong)))
         return np.asarray(toy.solver(model, gram=4096, **more).fit(keys.root(2), there, jobs, {"lr": jnp.float32(0.1)}).delta)
@@ -100,7 +100,7 @@ def test_a_broken_client_breaks_no_neighbour(batch):
     which = np.searchsorted(sizes, counts)
     bad = next(c for c in range(1, len(counts)) if which[c] == which[c - 1] and counts[c - 1] % 5)
     federation = toy.broken(federation, bad)
-    grams = products.grams_of(federation, sizes)
+    grams = products.compute_grams(federation, sizes)
     federation = toy.replace(federation, train=toy.replace(federation.train, grams=jax.device_put(grams)))
     clients, start = np.arange(len(counts), dtype=np.int32), np.asarray(model.init(keys.root(1)))[None]
     jobs = Jobs(clients, clients >= 0, np.ones(len(counts), np.float32), start, 0 * clients)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax.config import read_spec
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.engine.simulate import simulate
 from cfljax.experiment import assemble
 from cfljax.experiment.batching import batches
@@ -25,11 +25,11 @@ MORE = {
 def outputs(monkeypatch, method, more, lanes):
     """Simulate two runs side by side, as on a GPU, in this number of lanes."""
     taken, inner = [], INNER
-    monkeypatch.setattr("cfljax.experiment.execution.lanes_of", lambda steps: lanes)
+    monkeypatch.setattr("cfljax.experiment.execution.choose_lanes", lambda steps: lanes)
     monkeypatch.setattr(queue, "_train", lambda *args: taken.append(args[3].which.shape) or inner(*args))
     table = {"data": DATA, "model": {"name": "mlp", "hidden": [8]}, "method": [method], "train": TRAIN | more, "seeds": [0, 1]}
     (batch,) = batches(read_spec(table).runs(), 2)
-    parts = assemble.assemble(batch.first, 2, this_machine()._replace(backend="gpu", kind="of a test"))
+    parts = assemble.assemble(batch.first, 2, describe_machine()._replace(backend="gpu", kind="of a test"))
     return simulate(parts, batch.seeds, batch.hypers), taken
 
 
@@ -46,6 +46,6 @@ def test_lanes_change_no_result(monkeypatch, method, more):
 
 
 def test_the_number_of_lanes():
-    assert queue.lanes_of([10] * 1000) == 0  # clients alike
-    assert queue.lanes_of([3000] + [100] * 19) == 0  # few clients
-    assert queue.lanes_of([3300] * 2 + [120] * 1278) == 72
+    assert queue.choose_lanes([10] * 1000) == 0  # clients alike
+    assert queue.choose_lanes([3000] + [100] * 19) == 0  # few clients
+    assert queue.choose_lanes([3300] * 2 + [120] * 1278) == 72

@@ -7,7 +7,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.federation.gather import samples
-from cfljax.local.send import Sending, arrived, as_trained_on, attackers, compressed, exact_share, server_rule, touched
+from cfljax.local.send import Sending, attackers, compress, exact_share, flip_labels, modifies, receive, server_rule
 from cfljax.types import Jobs
 from tests import toy
 
@@ -16,13 +16,13 @@ KEY = keys.root(3)
 
 
 def send(row=ROW, sending=Sending(), uid=5, unit=1.0, key=KEY, **numbers):  # noqa: B008
-    return np.asarray(arrived(sending, {k.replace("_", ".", 1): v for k, v in numbers.items()}, key, jnp.int32(uid), row, unit))
+    return np.asarray(receive(sending, {k.replace("_", ".", 1): v for k, v in numbers.items()}, key, jnp.int32(uid), row, unit))
 
 
 @pytest.mark.parametrize("attack, on_its_way", [("", False), ("label_flip", False), ("sign_flip", True), ("noise", True)])
 def test_what_happens_to_updates_on_their_way(attack, on_its_way):
-    assert touched(Sending(attack=attack), {}) == on_its_way
-    assert touched(Sending(attack=attack, compress="int8"), {}) and touched(Sending(attack=attack), {"privacy.clip": 1.0})
+    assert modifies(Sending(attack=attack), {}) == on_its_way
+    assert modifies(Sending(attack=attack, compress="int8"), {}) and modifies(Sending(attack=attack), {"privacy.clip": 1.0})
 
 
 def test_clipping_shortens_and_leaves_short_ones_to_the_bit():
@@ -35,24 +35,24 @@ def test_clipping_shortens_and_leaves_short_ones_to_the_bit():
 
 
 def test_the_largest_numbers_are_sent():
-    found = np.asarray(compressed(Sending("topk", 0.013), KEY, ROW))
+    found = np.asarray(compress(Sending("topk", 0.013), KEY, ROW))
     kept = np.argsort(-np.abs(ROW))[:13]
     assert set(np.flatnonzero(found)) == set(kept) and (found[kept] == ROW[kept]).all()
 
 
 def test_eight_bits():
     step = np.abs(ROW).max() / 127
-    nearest = np.asarray(compressed(Sending("int8", nearest=True), KEY, ROW))
+    nearest = np.asarray(compress(Sending("int8", nearest=True), KEY, ROW))
     np.testing.assert_allclose(nearest, np.round(ROW / step) * step, atol=1e-6)
-    drawn = jax.jit(jax.vmap(lambda n: compressed(Sending("int8"), keys.fold(KEY, "a", n), ROW)))
+    drawn = jax.jit(jax.vmap(lambda n: compress(Sending("int8"), keys.fold(KEY, "a", n), ROW)))
     each = np.asarray(drawn(np.arange(64)))
     assert np.abs(each - ROW).max() < step * 1.001
     assert np.abs(each.mean(axis=0) - ROW).max() < step * 0.35  # unbiased: the mean error is step · 0.5 / 8 at most
-    assert not np.asarray(compressed(Sending("int8"), KEY, jnp.zeros(3))).any()
+    assert not np.asarray(compress(Sending("int8"), KEY, jnp.zeros(3))).any()
 
 
 def test_signs_with_their_scale():
-    np.testing.assert_allclose(compressed(Sending("sign"), KEY, ROW), np.sign(ROW) * np.abs(ROW).mean(), rtol=1e-5)
+    np.testing.assert_allclose(compress(Sending("sign"), KEY, ROW), np.sign(ROW) * np.abs(ROW).mean(), rtol=1e-5)
 
 
 def test_lies():
@@ -103,7 +103,7 @@ def test_who_never_trains_is_not_counted_among_those_who_may_lie():
 def test_flipped_labels_are_those_of_the_attackers(partition):
     federation, sending = toy.federation(partition), Sending(attack="label_flip")
     numbers = exact_share(sending, {"attack.share": 0.5}, federation)
-    seen, who = as_trained_on(sending, numbers, federation), np.asarray(attackers(sending, numbers, federation))
+    seen, who = flip_labels(sending, numbers, federation), np.asarray(attackers(sending, numbers, federation))
     rows, mask = np.arange(30), np.ones(30, bool)
     look = jax.jit(lambda federation, client: samples(federation, jnp.full(30, client), rows, mask))
     for client in range(federation.clients):

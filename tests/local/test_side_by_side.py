@@ -38,8 +38,8 @@ def test_samples_looked_up_before_the_steps_are_those_of_the_pool(work, monkeypa
 
 def test_clients_side_by_side_count_their_steps_together():
     a, n = np.arange(24, dtype=np.float32).reshape(2, 3, 4), np.int32([[2, 0, 1], [3, 1, 0]])
-    assert np.array_equal(jax.jit(jax.vmap(jax.vmap(side_by_side.most_of, out_axes=None), out_axes=None))(n), 3)
-    at = jax.jit(jax.vmap(jax.vmap(side_by_side.at_step, in_axes=(0, None)), in_axes=(0, None)))
+    assert np.array_equal(jax.jit(jax.vmap(jax.vmap(side_by_side.max_of, out_axes=None), out_axes=None))(n), 3)
+    at = jax.jit(jax.vmap(jax.vmap(side_by_side.take_step, in_axes=(0, None)), in_axes=(0, None)))
     assert np.array_equal(at(a, np.int32(2)), a[:, :, 2]) and "gather" not in str(jax.make_jaxpr(at)(a, 2))
-    each = jax.jit(jax.vmap(jax.vmap(side_by_side.at_step)))(a, n)
+    each = jax.jit(jax.vmap(jax.vmap(side_by_side.take_step)))(a, n)
     assert np.array_equal(each, np.take_along_axis(a, n[..., None], 2)[..., 0])

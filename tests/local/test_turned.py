@@ -8,7 +8,7 @@ import pytest
 
 from cfljax import data, keys
 from cfljax.local import gram, schedule, train, turned
-from cfljax.local.train import stepper
+from cfljax.local.train import make_stepper
 from cfljax.models import dense
 from tests import toy
 from tests.local.test_plans import PULLS, jobs_of
@@ -29,7 +29,7 @@ def test_a_turned_kernel_trains_to_the_same_model(wide, monkeypatch, hidden):
     fit = lambda: jax.jit(toy.pulling_solver(model, epochs=3).fit)(keys.root(5), wide, jobs, hyper)  # noqa: E731
     lying = fit()
     monkeypatch.setattr(dense, "MAX_THIN_OUTPUTS", 0)
-    assert jax.eval_shape(turned.turned(model).unravel, np.asarray(jobs.start)[0])["dense_0"]["kernel"].shape[0] == 40
+    assert jax.eval_shape(turned.transpose_kernels(model).unravel, np.asarray(jobs.start)[0])["dense_0"]["kernel"].shape[0] == 40
     standing = fit()
     assert np.abs(lying.delta).max() > 0.01
     for one, other in zip(jax.tree.leaves(lying), jax.tree.leaves(standing), strict=True):
@@ -44,9 +44,9 @@ def test_only_thin_kernels_are_turned(hidden, kernels):
 
     @jax.jit
     def both(w):
-        tree = turned.turned(model).unravel(w)
-        outputs = turned.turned(model).forward(tree, x), model.forward(model.unravel(w), x)
-        return tree, turned.turned(model).ravel(tree), outputs
+        tree = turned.transpose_kernels(model).unravel(w)
+        outputs = turned.transpose_kernels(model).forward(tree, x), model.forward(model.unravel(w), x)
+        return tree, turned.transpose_kernels(model).ravel(tree), outputs
 
     tree, flat, (ours, wanted) = both(w)
     assert [tree[name]["kernel"].shape for name in ("dense_0", "dense_1")] == kernels
@@ -63,9 +63,9 @@ def test_where_a_gpu_is_asked_every_kernel_lies_flat(wide, monkeypatch):
 
     def noting(rule, numbers, anchor):
         shapes.append([anchor[name]["kernel"].shape for name in ("dense_0", "dense_1")])
-        return stepper(rule, numbers, anchor)
+        return make_stepper(rule, numbers, anchor)
 
-    monkeypatch.setattr(train, "stepper", noting)
+    monkeypatch.setattr(train, "make_stepper", noting)
     one, other = (jax.jit(each.fit)(keys.root(5), wide, jobs, hyper) for each in (solver, gpu))
     assert shapes == [[(40, 16), (16, 4)], [(16, 40), (4, 16)]]
     assert np.abs(one.delta).max() > 0.01 and np.array_equal(one.steps, other.steps)
@@ -85,9 +85,9 @@ def test_kernels_behind_a_gram_matrix_that_lie_flat_train_to_the_same_model(wide
 
         def noting(rule, hyper, anchor, shapes=shapes):
             shapes.append(anchor["dense_1"]["kernel"].shape)
-            return stepper(rule, hyper, anchor)
+            return make_stepper(rule, hyper, anchor)
 
-        monkeypatch.setattr(gram, "stepper", noting)
+        monkeypatch.setattr(gram, "make_stepper", noting)
         fits.append(jax.jit(toy.pulling_solver(model, epochs=3, gram=4096).fit)(keys.root(5), wide, jobs, hyper))
         assert shapes[0] == ((4, 16) if narrow else (16, 4))
     assert np.abs(fits[0].delta).max() > 0.01
@@ -101,6 +101,6 @@ def test_epochs_shuffled_at_once_are_the_epochs_shuffled_in_turn(wide, monkeypat
     jobs, hyper = jobs_of(wide, model, False, False), {"lr": np.float32(0.05)}
     fit = lambda: jax.jit(toy.pulling_solver(model, epochs=4, gram=most).fit)(keys.root(5), wide, jobs, hyper)  # noqa: E731
     at_once = fit()
-    monkeypatch.setattr(schedule, "SHUFFLED", 0)
+    monkeypatch.setattr(schedule, "MAX_SHUFFLED", 0)
     in_turn = fit()
     assert np.array_equal(at_once.delta, in_turn.delta) and np.array_equal(at_once.steps, in_turn.steps)

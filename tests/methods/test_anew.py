@@ -64,7 +64,7 @@ def test_rounds_until_then_are_those_of_the_method_without_it(name):
 def test_the_set_up_is_made_again_with_new_draws_and_models_are_handed_on(name):
     anew = played(name)
     method, key = anew.method, keys.fold(keys.root(0), "regroup", 2)
-    numbers = play.traced(METHODS.check(name, OPTIONS[name] | {"every": 2}, "m")) | {"lr": 0.1}
+    numbers = play.list_traced(METHODS.check(name, OPTIONS[name] | {"every": 2}, "m")) | {"lr": 0.1}
     numbers = {k: jnp.float32(v) for k, v in numbers.items()}
     fresh = method.setup(key, federation(), numbers | {"participants": 14})
     state = anew.states[2]

@@ -18,7 +18,7 @@ from cfljax.experiment import batching, privacy
 from cfljax.experiment.privacy import Crowd, Draw
 from cfljax.kernels.choose import clip_losses, private_choice
 from cfljax.methods import METHODS
-from cfljax.registry.options import traced
+from cfljax.registry.options import list_traced
 from cfljax.round.choice import chosen
 from cfljax.types import Cohort
 from tests import play, toy
@@ -112,7 +112,7 @@ def test_clients_of_a_round_choose_by_these_probabilities(name):
     hyper = {"privacy.clip": 1e9, "privacy.choice.epsilon": epsilon, "privacy.choice.clip": clip} | ({"lam": lam} if lam else {})
     options = {"clusters": 2} | ({"batch": 1000, "reseed": "never"} if name == "joint" else {})
     config, _, method, init, step = play.prepared(name, **options)
-    numbers = {k: np.float32(v) for k, v in ({"lr": 0.1} | traced(config) | hyper).items()}
+    numbers = {k: np.float32(v) for k, v in ({"lr": 0.1} | list_traced(config) | hyper).items()}
     start, everybody = init(keys.root(2), made, numbers, {}), play.drawn(keys.root(0), made, 80, 0, numbers)
     models = np.asarray(method.models(start)[0])
     after = [step(keys.root(seed), start, made, everybody, numbers)[0] for seed in range(10)]

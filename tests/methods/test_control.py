@@ -12,7 +12,7 @@ from cfljax.config import Train, read_spec
 from cfljax.errors import SpecError
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
-from cfljax.registry.options import traced
+from cfljax.registry.options import list_traced
 from tests import play, toy
 from tests.often import rarely
 from tests.reference import feddyn, plain, scaffold
@@ -205,7 +205,7 @@ def test_a_client_without_samples_does_not_count(name):
 @both
 def test_a_round_without_participants_changes_nothing(name):
     state, key = play_on(name).states[-1], keys.root(0)
-    hyper = {"lr": 0.1} | traced(METHODS.check(name, {}, "m"))
+    hyper = {"lr": 0.1} | list_traced(METHODS.check(name, {}, "m"))
     nobody = play.drawn(key, federation(), PARTICIPANTS, 0, hyper)
     step = play.prepared(name, WAYS["batches"]).round
     hyper = {number: jnp.float32(value) for number, value in hyper.items()}

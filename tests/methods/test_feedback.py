@@ -13,7 +13,7 @@ from cfljax.errors import SpecError
 from cfljax.experiment import batching
 from cfljax.experiment.batching import Size
 from cfljax.kernels.mix import usable
-from cfljax.local.send import Sending, arrived_of_all
+from cfljax.local.send import Sending, receive_all
 from cfljax.methods import METHODS
 from cfljax.types import Jobs
 from tests import play, toy
@@ -26,7 +26,7 @@ TOP = Sending("topk", KEEP, feedback=True)
 QUICK = ("ifca", "fedgroup")
 REFUSED = ("scaffold", "feddyn", "cfl_mgd", "fedem", "fedrc", "ccs_rfedavg", "stocfl")
 ROW = np.random.default_rng(0).normal(size=200).astype(np.float32)
-arrived = jax.jit(arrived_of_all, static_argnums=0)
+arrived = jax.jit(receive_all, static_argnums=0)
 
 
 @functools.cache

@@ -3,7 +3,7 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
-from cfljax.local.parts import parts_of
+from cfljax.local.parts import divide_model
 from tests import play, toy
 from tests.methods.test_ifca import close, federation
 from tests.reference import plain
@@ -67,7 +67,7 @@ def test_refuses_options_of_the_other_program(options, says):
 
 
 def test_refuses_to_compare_what_never_reaches_the_server():
-    kept = parts_of(toy.model(HIDDEN), [("head", "client")])
+    kept = divide_model(toy.model(HIDDEN), [("head", "client")])
     with pytest.raises(SpecError, match=r'method.fesem.compare = "last": these weights never reach the server'):
         play.rounds("fesem", federation(), model=toy.model(HIDDEN), work=WORK | {"parts": kept})
 

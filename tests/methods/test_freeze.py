@@ -7,11 +7,11 @@ import pytest
 import cfljax
 from cfljax.config import Train
 from cfljax.config.parts import list_pairs
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble
 from cfljax.experiment.execution import choose
-from cfljax.local.parts import parts_of
+from cfljax.local.parts import divide_model
 from cfljax.methods import METHODS
 from tests import play, toy
 from tests.methods.test_parts import (
@@ -104,8 +104,8 @@ def planned(train, method="fedavg"):
 
     spec = {"data": "digits", "model": {"name": "mlp", "hidden": [7]}, "method": [method], "train": {"rounds": 9} | train}
     (single,) = read_spec(spec).runs()
-    made = assemble(single, 1, this_machine())
-    return choose(single, made.model, made.federation, this_machine()), parts_of(
+    made = assemble(single, 1, describe_machine())
+    return choose(single, made.model, made.federation, describe_machine()), divide_model(
         made.model, list_pairs(single.options, single.train)
     )
 
@@ -163,7 +163,7 @@ def test_what_cannot_be_is_refused_in_one_line(method, train, told):
 
 def test_a_model_of_one_layer_has_no_head_to_freeze():
     with pytest.raises(SpecError, match="one layer"):
-        parts_of(toy.model(), METHODS.entry("fedbabu").options.parts)
+        divide_model(toy.model(), METHODS.entry("fedbabu").options.parts)
 
 
 def test_a_part_and_a_list_with_it_are_the_same_run():

@@ -11,7 +11,7 @@ from cfljax import keys
 from cfljax.methods import METHODS
 from cfljax.methods.feddrift import Known, Look, begun, unions
 from cfljax.methods.stocfl import Seen, placed
-from cfljax.registry.options import traced
+from cfljax.registry.options import list_traced
 from cfljax.round.ask import Ask
 from cfljax.round.state import State
 from cfljax.types import Cohort
@@ -145,7 +145,7 @@ def turned(t):
 def drifting(participants, rounds=15, at=turned, **options):
     """Rounds of FedDrift in which the clients' data change."""
     config, _, method, init, step = play.prepared("feddrift", WORK, **options)
-    hyper = {k: jnp.float32(v) for k, v in ({"lr": 0.1} | traced(METHODS.check("feddrift", options, "m"))).items()}
+    hyper = {k: jnp.float32(v) for k, v in ({"lr": 0.1} | list_traced(METHODS.check("feddrift", options, "m"))).items()}
     key = keys.root(SEED)
     states, infos = [init(key, at(0), hyper, {})], []
     for t in range(rounds):

@@ -12,9 +12,9 @@ from cfljax import keys, models
 from cfljax.config import Train
 from cfljax.errors import SpecError
 from cfljax.federation import cohort
-from cfljax.local.parts import head_of, parts_of
+from cfljax.local.parts import divide_model, head_of
 from cfljax.methods import METHODS
-from cfljax.registry.options import static, traced
+from cfljax.registry.options import drop_traced, list_traced
 from cfljax.round.common import first_models
 from cfljax.round.parts import make_in_parts
 from tests import play, toy
@@ -42,7 +42,7 @@ def kinds(table):
 def made(name, table, work, options):
     """(a method in parts, its compiled init and round)."""
     config = METHODS.check(name, dict(options), f"method.{name}")
-    method = make_in_parts(METHODS.entry(name).make, static(config), MODEL, toy.solver(MODEL, **dict(work)), table)
+    method = make_in_parts(METHODS.entry(name).make, drop_traced(config), MODEL, toy.solver(MODEL, **dict(work)), table)
     return method, jax.jit(method.init), jax.jit(method.round)
 
 
@@ -123,7 +123,7 @@ def two_rounds(name, parts):
     """(what a method with these parts has become after two rounds, its federation, the numbers of the run)."""
     compared = {"compare": "whole"} if name == "fesem" else {}  # its default is the head
     options, fed = play.options(name) | compared, jax.device_put(play.nine_clients())
-    hyper = {k: np.float32(v) for k, v in traced(METHODS.check(name, options, "m")).items()}
+    hyper = {k: np.float32(v) for k, v in list_traced(METHODS.check(name, options, "m")).items()}
     return run(name, parts, rounds=2, fed=fed, hyper=hyper, **options), fed, hyper
 
 
@@ -231,7 +231,7 @@ def test_heads_are_the_last_dense_layers():
     assert head_of(cnn) == "head/dense_1" and head_of(models.build("lstm", {}, (5, 3), 3)) == "dense_1"
     assert head_of(models.build("cnn_cifar", {}, (32, 32, 3), 10)) == "out"
     with pytest.raises(SpecError, match="one layer"):
-        parts_of(toy.model(), [("head", "client")])
+        divide_model(toy.model(), [("head", "client")])
 
 
 def test_an_unset_table_and_one_of_clusters_only_are_no_part_of_the_id():

@@ -9,13 +9,13 @@ import pytest
 from cfljax import keys
 from cfljax.config import read_spec
 from cfljax.config.optimisers import list_optimisers
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 from cfljax.engine.simulate import simulate
 from cfljax.experiment import batching
 from cfljax.experiment.assemble import assemble
-from cfljax.local.parts import parts_of
+from cfljax.local.parts import divide_model
 from cfljax.methods import METHODS
-from cfljax.registry.options import static, traced
+from cfljax.registry.options import drop_traced, list_traced
 from cfljax.round.common import Clusters, first_models
 from cfljax.round.parts import make_in_parts
 from cfljax.round.server import ServerOptimiser, with_server
@@ -48,9 +48,9 @@ def served(name, optimiser, table, model, options):
     """(a method, its compiled init and round)."""
     config = METHODS.check(name, dict(options), f"method.{name}")
     make, solver = METHODS.entry(name).make, toy.solver(model)
-    made = make_in_parts(make, static(config), model, solver, table) if table else make(static(config), model, solver)
+    made = make_in_parts(make, drop_traced(config), model, solver, table) if table else make(drop_traced(config), model, solver)
     if optimiser is not None:
-        apart = parts_of(model, table or config.parts) if table or config.parts else None
+        apart = divide_model(model, table or config.parts) if table or config.parts else None
         made = with_server(made, config.serves, model, ServerOptimiser(*optimiser), apart)
     return made, jax.jit(made.init), jax.jit(made.round)
 
@@ -59,7 +59,7 @@ def run(name, optimiser, rate=0.5, table=None, model=None, rounds=ROUNDS, fed=No
     """(states, infos, method) of some rounds; `optimiser` None: without."""
     config = METHODS.check(name, options, f"method.{name}")
     made, init, step = served(name, optimiser, tuple((table or {}).items()), model or toy.model(), tuple(options.items()))
-    numbers = {k: np.float32(v) for k, v in ({"lr": 0.1, "server.lr": rate} | traced(config)).items()}
+    numbers = {k: np.float32(v) for k, v in ({"lr": 0.1, "server.lr": rate} | list_traced(config)).items()}
     key, fed = keys.root(SEED), fed or federation()
     prepared = {} if made.setup is None else made.setup(key, fed, numbers | {"participants": participants})
     states, infos = [init(key, fed, numbers, jax.tree.map(np.asarray, prepared))], []
@@ -228,7 +228,7 @@ def spec(rates, name="ifca", seeds=(0,), **train):
 def outputs(runs, places=None, **more):
     """Outputs of a batch of these runs; `places`: which of them, else the first."""
     (batch,) = batching.batches(runs, len(runs))
-    parts = assemble(batch.first, batch.width, this_machine())
+    parts = assemble(batch.first, batch.width, describe_machine())
     settings = parts.settings._replace(sequential=more.pop("sequential", True))
     parts = parts._replace(settings=settings, program_key=batch.program_key)
     at = range(len(runs)) if places is None else places

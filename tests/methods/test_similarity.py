@@ -9,7 +9,7 @@ from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.sketch import SKETCH_SIZE
 from cfljax.methods import METHODS, ccs_rfedavg
-from cfljax.registry.options import traced
+from cfljax.registry.options import list_traced
 from cfljax.round import before
 from tests import play, toy
 from tests.often import rarely
@@ -27,7 +27,7 @@ def federation():
 
 def prepared(name, federation, **options):
     config, _, method, *_ = play.prepared(name, {"epochs": 2}, MODEL, **options)
-    hyper = {f: jnp.float32(value) for f, value in traced(config).items()} | NUMBERS
+    hyper = {f: jnp.float32(value) for f, value in list_traced(config).items()} | NUMBERS
     return jax.tree.map(np.asarray, method.setup(keys.root(0), federation, hyper | {"participants": 4}))
 
 

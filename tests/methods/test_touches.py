@@ -11,7 +11,7 @@ import pytest
 
 import cfljax
 from cfljax import keys
-from cfljax.local.parts import parts_of
+from cfljax.local.parts import divide_model
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.types import Jobs
@@ -53,7 +53,7 @@ def played(name, sending=Sending(), rounds=3, **changed):  # noqa: B008
     options = play.options(name) | MORE.get(name, {})
     models = play.rounds(name, federation(), rounds, None, lr=0.5, work=work, hyper=numbers, **options).models()
     parts = METHODS.entry(name).options.parts
-    return models[:, parts_of(options["model"], parts).away] if parts else models
+    return models[:, divide_model(options["model"], parts).away] if parts else models
 
 
 def apart(one, other):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax.local.turned import turned
+from cfljax.local.turned import transpose_kernels
 from cfljax.models.dense import is_thin, product
 from tests import toy
 
@@ -57,5 +57,8 @@ def test_only_training_on_a_cpu_takes_them():
     """A model as it is, and one for a GPU, has XLA's own gradients."""
     plain = toy.model(16, features=40)
     flat = plain.init(jax.random.key(2))
-    found = [gradient_reads_rows(model, model.unravel(flat)) for model in (plain, turned(plain, True), turned(plain))]
+    found = [
+        gradient_reads_rows(model, model.unravel(flat))
+        for model in (plain, transpose_kernels(plain, True), transpose_kernels(plain))
+    ]
     assert found == [False, False, True]

@@ -351,4 +351,4 @@ def test_a_module_that_says_no_file_has_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other.py").write_text("x = 1")
     (tmp_path / "main.py").write_text("import made_up")
-    assert sources.program([tmp_path / "main.py"]) == [(tmp_path / "main.py").resolve()]
+    assert sources.find_program([tmp_path / "main.py"]) == [(tmp_path / "main.py").resolve()]

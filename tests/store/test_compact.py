@@ -8,12 +8,12 @@ import pytest
 from cfljax.errors import StoreError
 from cfljax.results.result import Results
 from cfljax.store import Store, verify
-from cfljax.store.compact import LARGEST, compact
+from cfljax.store.compact import MAX_DIAGNOSTIC, compact
 from tests.report import synthetic
 
 
 def test_a_copy_has_the_summary_the_curves_and_the_last_labels_alone(tmp_path):
-    own = {"large": np.zeros(LARGEST + 1), "small": np.arange(6.0).reshape(2, 3)}
+    own = {"large": np.zeros(MAX_DIAGNOSTIC + 1), "small": np.arange(6.0).reshape(2, 3)}
     store = synthetic.sweep(tmp_path / "a", own=own)
     store.write_spec("name = 'x'\n")
     assert compact(tmp_path / "a", tmp_path / "b") == 9
@@ -37,7 +37,7 @@ def test_models_stay_behind_and_a_folder_is_not_copied_onto_itself(tmp_path):
 
 
 def test_the_folder_that_is_copied_stays_as_it_was_and_the_largest_that_is_kept_is_kept(tmp_path):
-    store = synthetic.sweep(tmp_path / "a", own={"edge": np.zeros(LARGEST)})
+    store = synthetic.sweep(tmp_path / "a", own={"edge": np.zeros(MAX_DIAGNOSTIC)})
     for empty in (store.checkpoints, store.locks):
         shutil.rmtree(empty)
     before = sorted(tmp_path.joinpath("a").rglob("*"))

@@ -65,7 +65,7 @@ def test_a_unit_that_is_written_anew_before_it_is_set_aside_stays(store, monkeyp
 
 
 def test_a_process_of_another_machine_is_not_dead_because_its_number_is_free_here(store):
-    other = store.units / f".u.npz.elsewhere.999999999.abcd{atomic.SUFFIX}"
+    other = store.units / f".u.npz.elsewhere.999999999.abcd{atomic.TEMPORARY_SUFFIX}"
     other.write_bytes(b"x")
     Store(store.folder)
     assert other.exists()
@@ -168,7 +168,7 @@ def test_a_process_of_another_user_is_alive(monkeypatch):
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", foreign)
-    assert atomic.alive(4242)
+    assert atomic.is_alive(4242)
 
 
 def test_no_file_stays_open(store):

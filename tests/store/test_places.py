@@ -5,7 +5,7 @@ import pytest
 from cfljax.report.configurations import collect
 from cfljax.results.result import Results
 from cfljax.store import Store
-from cfljax.store.rows import by_contents
+from cfljax.store.rows import unify_paths
 from tests.store.helpers import make_arrays, make_record
 
 A, B = "a" * 64, "b" * 64
@@ -18,7 +18,7 @@ def record(contents, path=None, name="mine", **more):
 
 
 def paths(*records):
-    (shown,) = by_contents({str(i): each for i, each in enumerate(records)})
+    (shown,) = unify_paths({str(i): each for i, each in enumerate(records)})
     return [each["config"]["data"].get("path") for each in shown.values()]
 
 
@@ -44,19 +44,19 @@ def test_a_file_has_one_place_and_a_place_one_file(records, shown):
 def test_odd_records_are_left_alone():
     for config in ({}, {"data": 3}, {"data": {}, "model": "x"}):
         each = make_record(config=config, contents={"data": A, "model.weights": B, "partition": A})
-        assert by_contents({"a": each})[0]["a"]["config"].keys() == config.keys()
+        assert unify_paths({"a": each})[0]["a"]["config"].keys() == config.keys()
 
 
 def test_files_that_options_name_have_one_place_too():
     each = [make_record(config={"model": {"name": "m", "weights": p}}, contents={"model.weights": A}) for p in ("/x", "/y")]
-    (shown,) = by_contents(dict(zip("ab", each, strict=True)))
+    (shown,) = unify_paths(dict(zip("ab", each, strict=True)))
     assert [r["config"]["model"]["weights"] for r in shown.values()] == ["/x", "/x"]
     assert each[1]["config"]["model"]["weights"] == "/y", "the records themselves stay"
 
 
 @pytest.mark.parametrize("contents", [[], {"data": 1}, "data", None])
 def test_a_record_whose_contents_are_no_table_of_sums_is_refused(tmp_path, contents):
-    with pytest.raises(ValueError, match="contents is no table of sums"):
+    with pytest.raises(ValueError, match="contents is not a table of checksums"):
         Store(tmp_path / "r").write("a", make_record(contents=contents), make_arrays())
 
 

@@ -4,7 +4,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from cfljax.store import QUANTITIES, of_drift, provenance, summarise
+from cfljax.store import QUANTITIES, provenance, summarise, summarise_drift
 from cfljax.store.summary import worst_tenth
 
 
@@ -134,35 +134,35 @@ def drifting(accuracy, changed, ari=None):
 
 
 def test_a_run_has_recovered_when_it_is_within_a_point_of_before_the_change():
-    found = of_drift(drifting([0.2, 0.8, 0.5, 0.7, 0.79, 0.9, 0.6, 0.895, 0.9], [2, 6]), [(2, 2), (6, 6)])
+    found = summarise_drift(drifting([0.2, 0.8, 0.5, 0.7, 0.79, 0.9, 0.6, 0.895, 0.9], [2, 6]), [(2, 2), (6, 6)])
     assert found["recovery_rounds"] == pytest.approx((2 + 1) / 2)  # 0.79 after 2 rounds, 0.895 after 1
     assert found["accuracy_in_drift"] == pytest.approx(np.mean([0.5, 0.7, 0.79, 0.9, 0.6, 0.895, 0.9]))
     assert found["ari_in_drift"] == pytest.approx(np.linspace(0, 1, 9)[2:].mean())
-    assert of_drift(drifting([0.2, 0.8, 0.795, 0.1], [2]), [(2, 2)])["recovery_rounds"] == 0  # it did not notice
+    assert summarise_drift(drifting([0.2, 0.8, 0.795, 0.1], [2]), [(2, 2)])["recovery_rounds"] == 0  # it did not notice
 
 
 def test_a_run_that_does_not_recover_before_the_next_change_has_no_number():
     curve = [0.2, 0.8, 0.5, 0.6, 0.5, 0.8]
-    assert of_drift(drifting(curve, [2, 4]), [(2, 2), (4, 4)])["recovery_rounds"] is None
-    assert of_drift(drifting(curve, [2]), [(2, 2)])["recovery_rounds"] == 3
-    assert of_drift(drifting([0.2, 0.8, 0.5], [2]), [(2, 2)])["recovery_rounds"] is None
-    assert of_drift(drifting([np.nan, np.nan, 0.5], [2]), [(2, 2)])["recovery_rounds"] is None
+    assert summarise_drift(drifting(curve, [2, 4]), [(2, 2), (4, 4)])["recovery_rounds"] is None
+    assert summarise_drift(drifting(curve, [2]), [(2, 2)])["recovery_rounds"] == 3
+    assert summarise_drift(drifting([0.2, 0.8, 0.5], [2]), [(2, 2)])["recovery_rounds"] is None
+    assert summarise_drift(drifting([np.nan, np.nan, 0.5], [2]), [(2, 2)])["recovery_rounds"] is None
 
 
 def test_a_change_client_by_client_is_one_change_that_is_over_with_its_last_client():
     curve = [0.2, 0.8, 0.795, 0.7, 0.6, 0.7, 0.79]
-    assert of_drift(drifting(curve, [2, 3, 4]), [(2, 4)])["recovery_rounds"] == 2
+    assert summarise_drift(drifting(curve, [2, 3, 4]), [(2, 4)])["recovery_rounds"] == 2
 
 
 def test_of_a_file_each_evaluation_that_sees_a_change_counts():
     curve = [0.2, 0.8, 0.5, 0.8, 0.5, 0.6, 0.79]
-    found = of_drift(drifting(curve, [2, 4]))
+    found = summarise_drift(drifting(curve, [2, 4]))
     assert found["recovery_rounds"] == pytest.approx((1 + 2) / 2)
     assert found["accuracy_in_drift"] == pytest.approx(np.mean(curve[2:]))
-    none = of_drift(drifting(curve, []))
+    none = summarise_drift(drifting(curve, []))
     assert none["recovery_rounds"] is None and math.isnan(none["accuracy_in_drift"])
 
 
 def test_rounds_between_evaluations_count():
     history = {"round": [0, 5, 10, 15], "accuracy": [0.1, 0.8, 0.5, 0.8], "ari": [0, 0, 0, 1.0], "groups_changed": [0, 0, 3, 0]}
-    assert of_drift(history, [(7, 7)])["recovery_rounds"] == 8
+    assert summarise_drift(history, [(7, 7)])["recovery_rounds"] == 8

@@ -67,7 +67,7 @@ def test_only_the_arrays_asked_for_are_unfolded(store):
 
 
 def test_labels_and_small_arrays_are_compressed_and_large_floats_are_not(store):
-    short, long = np.zeros(2000, np.float32), np.zeros(npz.SMALL // 4 + 1, np.float32)
+    short, long = np.zeros(2000, np.float32), np.zeros(npz.MAX_SMALL_BYTES // 4 + 1, np.float32)
     store.write("short", make_record(), {"history/ari": short})
     store.write("long", make_record(), {"models": long})
     assert (store.units / "short.npz").stat().st_size < 1000 < long.nbytes < (store.units / "long.npz").stat().st_size
@@ -217,10 +217,10 @@ def test_a_store_of_a_newer_release_is_refused_and_left_alone(store):
 
 
 def test_temporary_files_without_an_owner_go_and_those_of_the_living_stay(store):
-    dead = store.units / f".u.npz.{atomic.host()}.{os.getppid()}.abcd{atomic.SUFFIX}"  # nobody has it open: its owner has gone
-    other = store.units / f".u.npz.elsewhere.1.abcd{atomic.SUFFIX}"
-    living = store.units / f".u.npz.{atomic.host()}.999999999.abcd{atomic.SUFFIX}"
-    old = store.units / f".v.npz.elsewhere.1.abcd{atomic.SUFFIX}"
+    dead = store.units / f".u.npz.{atomic.host()}.{os.getppid()}.abcd{atomic.TEMPORARY_SUFFIX}"  # nobody has it open
+    other = store.units / f".u.npz.elsewhere.1.abcd{atomic.TEMPORARY_SUFFIX}"
+    living = store.units / f".u.npz.{atomic.host()}.999999999.abcd{atomic.TEMPORARY_SUFFIX}"
+    old = store.units / f".v.npz.elsewhere.1.abcd{atomic.TEMPORARY_SUFFIX}"
     for path in (dead, other, living, old):
         path.write_bytes(b"x")
     os.utime(old, (0, 0))
@@ -235,7 +235,7 @@ import os, sys
 from pathlib import Path
 os.getpid = lambda: 999999999  # as in a container, whose process numbers are its own
 from cfljax.store import atomic
-with atomic.staged(Path(sys.argv[1]) / "units" / "x", b"data") as file:
+with atomic.stage(Path(sys.argv[1]) / "units" / "x", b"data") as file:
     print("written", flush=True)
     sys.stdin.readline()
     file.commit()
@@ -252,7 +252,7 @@ def test_a_container_of_the_same_name_keeps_what_it_is_writing(store):
 
 
 def test_a_file_that_this_process_is_writing_is_not_stale(tmp_path):
-    with atomic.staged(tmp_path / "x", b"data") as file:
+    with atomic.stage(tmp_path / "x", b"data") as file:
         assert atomic.remove_stale(tmp_path) == [] and file.temporary.read_bytes() == b"data"
     assert list(tmp_path.iterdir()) == []
 
