@@ -142,7 +142,11 @@ def _why(line: Line) -> str:
         named = [f"{word}: {' / '.join(setting for other, setting in others if other == word)}" for word in words]
         more = "; ".join([f"this is {line.claim.setting}", *named])
     else:
-        more = f"in {len(others)} other settings: {_counted(Counter(word for word, _ in others))}" if others else ""
+        more = (
+            f"in {len(others)} other setting{'s' if len(others) > 1 else ''}: {_counted(Counter(word for word, _ in others))}"
+            if others
+            else ""
+        )
     return "; ".join(part for part in (line.verdict.why, line.claim.small, line.verdict.cost, more) if part)
 
 

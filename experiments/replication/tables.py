@@ -19,11 +19,12 @@ def section_text(each: Section, heading: str = "###", pictures: str = "", elsewh
     """Return the part of a page about one table. `pictures`: its figures in Markdown; `elsewhere`: claims of another page."""
     published = each.published
     parts = [f"{heading} {published.title}", provenance(each), *([pictures] if pictures else [])]
-    if each.units:
+    if _shown(each) and (each.units or not elsewhere):
         parts.append(_cells(each))
     rows = []
     for claim, decided in zip(published.claims, each.verdicts, strict=True):
-        if claim in elsewhere or decided.word == NOT_RUN or (decided.word == NO_TEST and not claim.ours and elsewhere):
+        untold = decided.word == NOT_RUN or (decided.word == NO_TEST and not claim.ours)
+        if claim in elsewhere or (elsewhere and untold):
             continue
         numbers = " – ".join(part for part in (decided.numbers, claim.why.strip()) if part)
         text = f"{claim.search}: {claim.setting}" if claim.search and claim.setting else claim.text

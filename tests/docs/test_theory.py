@@ -32,7 +32,7 @@ def test_eq_22_of_fedgroup_needs_the_factor_m():
 
 
 def floor(m, n, beta, d=10, rounds=400, tail=200):
-    """The distance to the optimum at which CFL-MGD's models stay, of linear regression with m clients of n fresh samples at 1 / L."""
+    """The distance to the optimum at which linear regression stays: m clients of n fresh samples in each round, a step of 1 / L."""
     rng = np.random.default_rng(0)
     w, u, left = np.ones(d), np.zeros(d), []
     for t in range(rounds):
