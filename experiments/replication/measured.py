@@ -52,8 +52,8 @@ class Section:
 
 
 def with_draws(seeds: int, draws: int) -> str:
-    """The number of seeds, and of draws of the data where there are several: `3`, `8, 6 draws of the data` or `3, a draw each`."""
-    each = ", a draw each" if draws == seeds else f", {draws} draws of the data"
+    """The number of seeds, and of draws of the data where there are several: `3`, `8, 6 draws` or `3, a draw each`."""
+    each = ", a draw each" if draws == seeds else f", {draws} draws"
     return f"{seeds}{each if draws > 1 else ''}"
 
 

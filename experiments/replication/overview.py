@@ -96,7 +96,7 @@ def at_a_glance(page: Page, sections: list[Section], to: str) -> str:
 
 
 def claims(page: Page, sections: list[Section], to: str) -> str:
-    """Return a table for each paper, with a line for each of its claims and an anchor for each table of the paper."""
+    """Return a table for each paper, with a line for each of its claims and a link for each table of the paper."""
     parts = []
     for name, own in papers(sections).items():
         rows = [row for section in own for row in _rows(section, lines(own), page, to)]
@@ -112,18 +112,18 @@ def _own(section: Section, every: list[Line]) -> list[Line]:
 
 
 def _titled(section: Section, page: Page, to: str) -> str:
-    """The title of a section as a link to its details, with an anchor of its own."""
+    """Return the title of a section as a link to its details."""
     title, file = section.published.title, page.paper(section.published.paper).file
-    return f'<a id="{_anchor(title)}"></a>' + _link(title, to, file, _anchor(title))
+    return _link(title, to, file, _anchor(title))
 
 
 def _rows(section: Section, every: list[Line], page: Page, to: str) -> Iterator[list[str]]:
     """The rows of a section: its title, then its claims; none without claims."""
     for at, line in enumerate(_own(section, every)):
         if at == 0:
-            yield [f"**{_titled(section, page, to)}**", *[""] * (len(HEAD) - 1)]
+            yield [f"**{_titled(section, page, to)}**"]
         decided = line.verdict
-        ours = re.sub(r"; last ten .*", "", decided.ours)
+        ours = re.sub(r"; last ten .*|; rank correlation [^;]*| \(\d+ of \d+ seeds (fewer|less)\)", "", decided.ours)
         runs = ", ".join(part for part in (_size(line), _seeds(line)) if part)
         yield [line.claim.text, decided.published, ours, f"**{decided.word}**", runs, _why(line)]
 
@@ -142,7 +142,11 @@ def _why(line: Line) -> str:
         named = [f"{word}: {' / '.join(setting for other, setting in others if other == word)}" for word in words]
         more = "; ".join([f"this is {line.claim.setting}", *named])
     else:
-        more = f"in {len(others)} other settings: {_counted(Counter(word for word, _ in others))}" if others else ""
+        more = (
+            f"in {len(others)} other setting{'s' if len(others) > 1 else ''}: {_counted(Counter(word for word, _ in others))}"
+            if others
+            else ""
+        )
     return "; ".join(part for part in (line.verdict.why, line.claim.small, line.verdict.cost, more) if part)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from experiments.replication.measured import Section
 from experiments.replication.provenance import provenance
 from experiments.replication.published import Cell, Claim, Published
-from experiments.replication.verdicts import NOT_RUN, Measured
+from experiments.replication.verdicts import NO_TEST, NOT_RUN, Measured
 
 WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_last10": "mean of the last ten evaluations"}
 """Names of quantities in the headings of tables."""
@@ -19,14 +19,16 @@ def section_text(each: Section, heading: str = "###", pictures: str = "", elsewh
     """Return the part of a page about one table. `pictures`: its figures in Markdown; `elsewhere`: claims of another page."""
     published = each.published
     parts = [f"{heading} {published.title}", provenance(each), *([pictures] if pictures else [])]
-    if each.units:
+    if _shown(each) and (each.units or not elsewhere):
         parts.append(_cells(each))
     rows = []
     for claim, decided in zip(published.claims, each.verdicts, strict=True):
-        if claim in elsewhere or decided.word == NOT_RUN:
+        untold = decided.word == NOT_RUN or (decided.word == NO_TEST and not claim.ours)
+        if claim in elsewhere or (elsewhere and untold):
             continue
         numbers = " – ".join(part for part in (decided.numbers, claim.why.strip()) if part)
-        rows.append([f"(ours) {claim.text}" if claim.ours else claim.text, f"**{decided.word}**", numbers])
+        text = f"{claim.search}: {claim.setting}" if claim.search and claim.setting else claim.text
+        rows.append([f"(ours) {text}" if claim.ours else text, f"**{decided.word}**", numbers])
     parts += [table(["claim", "verdict", "found"], rows)] if rows else []
     return "\n\n".join([*parts, *([published.notes.strip()] if published.notes else [])])
 

@@ -122,7 +122,7 @@ def test_the_page_says_how_the_runs_were_made(place):
 def test_a_claim_says_what_size_was_run(place, flags, size):
     Store(place / "runs").write_spec(f"# --set {flags}\ntrain = {{ rounds = 30 }}\n[size.small]\nseeds = [0, 1]\n")
     line = row_of(pages_of(place)[""], "IFCA beats FedAvg, by 30 points")
-    assert line[4] == size and line[5] == "3"
+    assert line[4] == f"{size}, 3 seeds"
     assert line[3] == ("**reproduces**" if size == "full" else "**not run at size**")
 
 
@@ -144,11 +144,11 @@ def test_a_claim_that_was_tried_in_several_settings_counts_once_as_the_first_has
     Store(place / "runs").write_spec("")
     page = pages_of(place)[""]
     assert "| 1 reproduces, 1 not run |" in page and "... with other settings" not in page
-    assert row_of(page, "IFCA beats FedAvg, by 30 points")[6] == "tried in 2 settings; the others: 1 does not reproduce"
+    assert row_of(page, "IFCA beats FedAvg, by 30 points")[5] == "in 1 other setting: 1 does not reproduce"
     idle = '[[claim]]\ntext = "... and others"\nsearch = "IFCA"\norder = ["FedAvg", "FeSEM"]\n'
     with (place / "published.toml").open("a") as file:
         file.write(f"\n{idle}")  # nobody ran it, so it was not tried
-    assert row_of(pages_of(place)[""], "IFCA beats FedAvg, by 30 points")[6].startswith("tried in 2 settings")
+    assert row_of(pages_of(place)[""], "IFCA beats FedAvg, by 30 points")[5].startswith("in 1 other setting:")
 
 
 def test_runs_with_draws_of_the_data_of_their_own_say_so_and_are_all_counted(place):
