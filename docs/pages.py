@@ -51,8 +51,8 @@ TABLES = {
 """Where a table stands in a spec -> its options."""
 LATE = [
     ("clients", "integer", "how many clients come late; or:"),
-    ("rate", "number, above 0, at most 1", "the fraction of the clients that comes late"),
-    ("round", "integer, at least 1", "the round in which all of them come; or:"),
+    ("rate", "number > 0, ≤ 1", "the fraction of the clients that comes late"),
+    ("round", "integer ≥ 1", "the round in which all of them come; or:"),
     ("from, until", "integers", "the first and the last round in which one comes"),
 ]
 TOP = [
@@ -110,9 +110,9 @@ def accepted(hint: object, meta: typing.Mapping[str, typing.Any]) -> str:
             parts.append(f"list of {KINDS.get(typing.get_args(kind)[0], 'value')}s")
         elif not (kind is str and meta.get("choices")) and dataclasses.is_dataclass(kind) is False:
             parts.append(KINDS.get(typing.get_origin(kind) or kind, ""))
-    bounds = {"above": "above", "low": "at least", "high": "at most"}
+    bounds = {"above": ">", "low": "≥", "high": "≤"}
     limits = [f"{word} {meta[key]:g}" for key, word in bounds.items() if meta.get(key) is not None and meta[key] < 10**9]
-    return ", ".join([part for part in dict.fromkeys(parts) if part] + limits)
+    return " ".join([", ".join(part for part in dict.fromkeys(parts) if part), ", ".join(limits)]).strip()
 
 
 def rows_of(cls: type) -> list[tuple[str, ...]]:
