@@ -147,13 +147,16 @@ def _changes(events: str) -> list[tuple[datetime, bool]]:
 def main(arguments: list[str] | None = None) -> None:
     """Make a trace."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("source", help="nights (phones that charge at night), warm (devices that slow down), or FLASH's state_traces.json")
-    add("--clients", type=int, required=True, metavar="N", help="how many devices")
-    add("--days", type=int, default=7, metavar="N", help="how long a made trace is (7)")
-    add("--day", type=float, default=DAY, metavar="SECONDS", help="how long a day lasts on the simulated clock (86400)")
-    add("--seed", type=int, default=0, help="of the draws (0)")
-    add("--out", type=Path, required=True, metavar="FILE.csv", help="where to write it")
+    parser.add_argument(
+        "source", help="nights (phones that charge at night), warm (devices that slow down), or FLASH's state_traces.json"
+    )
+    parser.add_argument("--clients", type=int, required=True, metavar="N", help="how many devices")
+    parser.add_argument("--days", type=int, default=7, metavar="N", help="how long a made trace is (7)")
+    parser.add_argument(
+        "--day", type=float, default=DAY, metavar="SECONDS", help="how long a day lasts on the simulated clock (86400)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the draws (0)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.csv", help="where to write it")
     given = parser.parse_args(arguments)
     for name in ("clients", "days", "day"):
         if not 0 < getattr(given, name) < float("inf"):

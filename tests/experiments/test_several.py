@@ -70,7 +70,7 @@ def test_partitions_by_label_refuse_several(name):
     source = source._replace(y_train=y[source.y_train], y_test=y[source.y_test], coarse=np.zeros(10, np.int32))
     with pytest.raises(SpecError, match="needs one label per sample") as error:
         parts(name, source, clients=10)
-    assert "take iid" in str(error.value) and "\n" not in str(error.value)
+    assert "use iid" in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["iid", "quantity", "rotated", "feature_shift", "corrupted"])
