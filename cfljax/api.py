@@ -18,6 +18,7 @@ from cfljax.registry.options import Table, Value
 if TYPE_CHECKING:
     from cfljax.models.apply import Network
     from cfljax.results.result import Result, Results
+    from cfljax.store import Store
 
 QUICKSTART = Path(__file__).parent / "config" / "quickstart.toml"
 
@@ -62,7 +63,7 @@ def run(
     return one_run(table, progress=progress)
 
 
-def one_run(table: Table, sets: Iterable[str] = (), progress: bool = False) -> Result:
+def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = False) -> Result:
     """The result of a spec that describes a single run."""
     from cfljax.config import read_spec
     from cfljax.devices.cores import use_cores
@@ -106,26 +107,18 @@ def sweep(
     """Carry out a sweep (a TOML file or a table; the quickstart when left out) and return its results. When it is called again with
     the same folder, it goes on where it stopped. `target`: as in `load`."""
     from cfljax.config import read_spec
-    from cfljax.devices.cores import list_cores, use_cores, use_threads
     from cfljax.errors import SpecError, suggest
-    from cfljax.files import use_compilation_cache
     from cfljax.launch.batch import KEEP
     from cfljax.launch.sweep import Options, carry_out
     from cfljax.results.result import Results
-    from cfljax.store import Store
 
     if keep not in KEEP:
         raise SpecError(f"keep = {keep!r}: unknown{suggest(str(keep), KEEP)}")
     _check_target(target)
     checked = read_spec(QUICKSTART if spec is None else spec, sets)
-    folder = Path(out) if out is not None else default_folder(checked.name)
-    store = Store(folder)
-    before = store.read_plan() or {}
-    use_cores(before.get("devices"))
-    use_threads(before.get("threads") or len(list_cores()))
-    use_compilation_cache()
+    store = _opened(out, checked.name)
     carry_out(checked, store, Options(keep, quiet, retry_failed))
-    return Results(folder, target=target, sweep=checked.shown())
+    return Results(store.folder, target=target, sweep=checked.shown())
 
 
 def tune(
@@ -144,23 +137,30 @@ def tune(
     `then_compare`: seeds on which the best setting of each method is run then; the results are those runs. Called again with the
     same folder, it goes on where it stopped."""
     from cfljax.config import read_spec
-    from cfljax.devices.cores import list_cores, use_cores, use_threads
-    from cfljax.files import use_compilation_cache
     from cfljax.launch import search
     from cfljax.launch.search_plan import lay_out
     from cfljax.launch.sweep import Options
     from cfljax.results.result import Results
-    from cfljax.store import Store
 
     checked = read_spec(spec, sets)
     plan = lay_out(checked, metric, budget)
-    store = Store(Path(out) if out is not None else default_folder(checked.name))
+    store = _opened(out, checked.name)
+    _, last = search.tune(checked, plan, store, Options(keep, quiet), None if then_compare is None else list(then_compare))
+    return Results(store.folder, sweep=last.shown())
+
+
+def _opened(out: str | os.PathLike[str] | None, name: str) -> Store:
+    """The results folder of the sweep of this name, with this process prepared to go on as it was begun."""
+    from cfljax.devices.cores import list_cores, use_cores, use_threads
+    from cfljax.files import use_compilation_cache
+    from cfljax.store import Store
+
+    store = Store(Path(out) if out is not None else default_folder(name))
     before = store.read_plan() or {}
     use_cores(before.get("devices"))
     use_threads(before.get("threads") or len(list_cores()))
     use_compilation_cache()
-    _, last = search.tune(checked, plan, store, Options(keep, quiet), None if then_compare is None else list(then_compare))
-    return Results(store.folder, sweep=last.shown())
+    return store
 
 
 def default_folder(name: str) -> Path:

@@ -64,7 +64,7 @@ TOP = [
     (
         "method",
         "tables or names",
-        "a [method](methods.md) and its options; also `label`, its name in tables, and a `train` table of its own",
+        "a [method](methods.md) and its options; also `label`, its name in tables (else FedAvg, IFCA, …), and a `train` table",
     ),
     ("defaults", "table", "options for every method that has them, such as `clusters = 4`"),
     ("include", "tables", "further grids: each is laid over the spec, and its runs are added"),
@@ -182,13 +182,14 @@ def commands() -> str:
         ("`CFLJAX_CACHE`", "the folder of compiled programs, prepared data and hashes of files; it may be deleted"),
         ("`CFLJAX_DEBUG`", "1: errors with their traceback"),
     ]), ""]  # fmt: skip
-    words = "`cfljax completion SHELL` prints a script for bash, zsh or fish, which completes commands, flags and methods. For "
-    words += "bash, put `source <(cfljax completion bash)` into `~/.bashrc`. `cfljax --version` prints the version."
+    words = "`cfljax completion SHELL` prints a script for bash, zsh or fish, which completes commands, flags, names, and what "
+    words += "follows `--set`: keys and their values. "
+    words += "For bash, put `source <(cfljax completion bash)` into `~/.bashrc`. `cfljax --version` prints the version."
     parts += ["## Shell completion", "", words, ""]
     for name in COMMANDS:
         parser = importlib.import_module(f"cfljax.commands.{name}").parser(f"cfljax {name}")
         parts += [f"## {name}", "", inspect.cleandoc(parser.description or ""), ""]
-        parts += [*flags(parser), ""]
+        parts += ["Its flags are those of [data import](#data-import)." if name == "init" else "\n".join(flags(parser)), ""]
     return "\n".join(parts)
 
 

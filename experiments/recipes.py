@@ -1,5 +1,5 @@
 """Partitions of one paper each, as a plug-in: groups that lack classes (joint gradient and loss clustering), imbalanced classes
-(CCS), and FedGroup's FEMNIST."""
+(CCS), and FedGroup's FEMNIST and clients of k classes."""
 
 from __future__ import annotations
 
@@ -136,6 +136,7 @@ class Femnist(Common):
     clients: int = option(200, "number of clients", low=1)
     leak: bool = option(False, "true: the published recipe, in which test images of a client are training images of others")
     per_letter: int = option(4000, "images of a letter that are used, at most", low=10)
+    letter: float = option(1.0, "shrinks the images inside their frame; NIST's letters take about 0.4 of it", low=0.1, high=1.0)
 
 
 def _letters(source: Source) -> int:
@@ -169,7 +170,7 @@ def femnist_fedgroup(options: Femnist, source: Source, rng: Rng) -> Parts:
     else:
         train, test = _separate(sizes, of_letter, rng)
     kept = np.unique(np.concatenate([*train, *test]))
-    small = _white_letters(source, kept, labels[kept] - first)
+    small = _white_letters(source, kept, labels[kept] - first, options.letter)
     train, test = [np.searchsorted(kept, rows) for rows in train], [np.searchsorted(kept, rows) for rows in test]
     group = (np.arange(options.clients) % 10).astype(np.int32)
     return Parts(train, test if options.test == "own" else np.unique(np.concatenate(test)), group, source=small)
@@ -212,9 +213,64 @@ def _separate(sizes: np.ndarray, of_letter: list[np.ndarray], rng: Rng) -> tuple
     return held
 
 
-def _white_letters(source: Source, rows: np.ndarray, labels: np.ndarray) -> Source:
+def _white_letters(source: Source, rows: np.ndarray, labels: np.ndarray, letter: float) -> Source:
     """A source of these images alone, black on white, with 26 classes; all are training rows of it."""
     edge = len(source.y_train)
     x = np.concatenate([source.x_train[rows[rows < edge]], source.x_test[rows[rows >= edge] - edge]])
-    x = np.subtract(255 if x.dtype == np.uint8 else 1, x, dtype=x.dtype)
+    x = np.subtract(255 if x.dtype == np.uint8 else 1, shrunk(x, letter), dtype=x.dtype)
     return Source(f"{source.name}, letters a to j", x, labels.astype(np.int32), x[:0], labels[:0].astype(np.int32), 26)
+
+
+def shrunk(x: np.ndarray, share: float) -> np.ndarray:
+    """Images [n, height, width, …] of black paper, shrunk to that share of their height and width, in the middle of a frame of the
+    old size. A pixel is the mean of the area that it now covers."""
+    for axis in (1, 2):
+        old = x.shape[axis]
+        new = max(1, round(share * old))
+        if new == old:
+            continue
+        ends = np.linspace(0, old, new + 1)
+        covers = np.clip(np.minimum(ends[1:, None], np.arange(1, old + 1)) - np.maximum(ends[:-1, None], np.arange(old)), 0, None)
+        frame = np.zeros((old, old), np.float32)
+        frame[(old - new) // 2 :][:new] = covers * (new / old)
+        moved = np.moveaxis(np.tensordot(x.astype(np.float32), frame, (axis, 1)), -1, axis)
+        x = np.rint(moved).astype(x.dtype) if np.issubdtype(x.dtype, np.integer) else moved.astype(x.dtype)
+    return x
+
+
+@dataclasses.dataclass(frozen=True)
+class Shares(Common):
+    """Options of `shares`."""
+
+    clients: int = option(1000, "number of clients", low=10)
+    classes_per_client: int = option(2, "k: classes of a client", low=1)
+    minimum: int = option(10, "samples that each client has at least, of all its classes together", low=1)
+    sigma: float = option(2.0, "standard deviation of the logarithm of the shares", low=0.0)
+
+
+@register_partition("shares", Shares)
+def shares(options: Shares, source: Source, rng: Rng) -> Parts:
+    """FedProx's recipe for k classes in place of two: client u has classes u to u + k − 1, and a log-normal share of each.
+
+    So its size is a sum of k shares, and sizes become more even as k grows. True group: its classes.
+    """
+    k, number = options.classes_per_client, source.classes
+    common.check_most("classes_per_client", k, number, f"{source.name} has {number} classes")
+    labels = label_of(source, np.arange(len(source.y_train) + len(source.y_test)))
+    of_class = [rng.permutation(np.flatnonzero(labels == c)) for c in range(number)]
+    have = np.array([len(rows) for rows in of_class])
+    user = np.arange(options.clients)
+    of = (user[:, None] + np.arange(k)) % number
+    least = max(1, options.minimum // k)
+    spare = have - least * np.bincount(of.ravel(), minlength=number)
+    if np.any(spare < 0):
+        fits = int(have.min()) // (least * k) * number
+        raise bad_option("clients", options.clients, f"each has {least} samples of each of {k} classes at least; about {fits} fit")
+    share = rng.lognormal(0.0, options.sigma, (number, -(-options.clients // number), k))
+    share *= spare[:, None, None] / share.sum((1, 2), keepdims=True)
+    counts = np.zeros((options.clients, number), np.int64)
+    np.put_along_axis(counts, of, least + share[of, (user // number)[:, None], np.arange(k)].astype(np.int64), axis=1)
+    ends = np.cumsum(counts, axis=0)
+    held = [np.concatenate([of_class[c][ends[u, c] - counts[u, c] : ends[u, c]] for c in of[u]]) for u in user]
+    train, test = split_train_test(held, options.test, rng)
+    return Parts(train, test, (user % number).astype(np.int32))

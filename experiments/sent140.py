@@ -33,7 +33,7 @@ class Options:
     width: int = option(300, "numbers per word vector", low=1, high=4096)
     tokens: int = option(25, "tokens per tweet; shorter tweets are padded at the end", low=1, high=1000)
     lowercase: bool = option(True, "lower-case words first, as GloVe 6B's are (LEAF's own reader does not)")
-    vocabulary: int | None = option(None, "keep only this many of the commonest words", low=1)
+    vocabulary: int | None = option(None, "keep only this many words, the commonest of training tweets", low=1)
     slices: int = option(772, "clients, if the file has no accounts: this many slices of time", low=1)
 
 
@@ -56,7 +56,7 @@ def make(options: Options, rng: np.random.Generator, where: list[Path]) -> Sourc
     place = _place(where)
     texts = _from_leaf(place) if place.is_dir() else _from_npz(place, options.slices, rng)
     lists = [words_of(t, options.lowercase)[: options.tokens] for t in texts.text]
-    vocabulary, table = _table(lists, options)
+    vocabulary, table = _table(lists, texts.test, options)
     number = {word: i for i, word in enumerate(vocabulary, 1)}
     x = np.zeros((len(lists), options.tokens), np.int32)
     for row, found in zip(x, lists, strict=True):
@@ -65,10 +65,11 @@ def make(options: Options, rng: np.random.Generator, where: list[Path]) -> Sourc
     return arrays.source("sent140", str(place), named, 2)
 
 
-def _table(lists: list[list[str]], options: Options) -> tuple[list[str], np.ndarray]:
-    """(The words that have a vector, the commonest first; their vectors f32[1 + words, width], of which row 0 is zero.)"""
-    counts = Counter(word for found in lists for word in found)
-    ranked = sorted(counts, key=lambda word: (-counts[word], word))[: options.vocabulary]
+def _table(lists: list[list[str]], test: np.ndarray, options: Options) -> tuple[list[str], np.ndarray]:
+    """Return the words that have a vector, the commonest in training tweets first, and their vectors f32[1 + words, width], of
+    which row 0 is zero."""
+    counts = Counter(word for found, held_out in zip(lists, test, strict=True) if not held_out for word in found)
+    ranked = sorted({word for found in lists for word in found}, key=lambda word: (-counts[word], word))[: options.vocabulary]
     if options.glove is None:
         warnings.warn("sent140 without data.glove: words have random vectors, which costs accuracy", stacklevel=2)
         vectors = {word: token_vector(word, options.width) for word in ranked}

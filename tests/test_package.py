@@ -37,6 +37,7 @@ ORDER = [
     "extend",
     "api",
     "commands",
+    "script",
     "sweep",
     "tune",
     "run",
@@ -125,7 +126,7 @@ except cfljax.errors.SpecError as error:
     assert 'did you mean "fedavg"?' in python(code)
 
 
-@pytest.mark.parametrize("command", ["sweep", "tune", "run", "load", "data", "methods", "report"])
+@pytest.mark.parametrize("command", ["init", "sweep", "tune", "run", "load", "data", "methods", "report"])
 def test_commands_help_without_warnings(command):
     done = subprocess.run([sys.executable, "-W", "error", "-m", f"cfljax.{command}", "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == ""

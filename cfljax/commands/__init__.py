@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from cfljax.registry.options import Table
 
 COMMANDS = {
+    "init": "write a first spec, for your data or for handwritten digits",
     "sweep": "run a sweep: methods × data × seeds × numbers",
     "tune": "the best setting of each method, by successive halving",
     "run": "one run",
@@ -29,6 +36,48 @@ def command_parser(prog: str, about: str, examples: str, kind: type[Parser] = Pa
     """A parser for the command `prog`, with the examples at the end of its help."""
     form = argparse.RawDescriptionHelpFormatter
     return kind(prog=prog, description=about, epilog=f"examples:\n{examples}", formatter_class=form)
+
+
+def add_flags_of_sweeps(flags: argparse.ArgumentParser) -> None:
+    """Add the flags that `sweep` and `tune` have in common."""
+    add = flags.add_argument
+    add("--out", metavar="DIR", help="results folder (default: results/<name of the sweep>)")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override; lists and ranges are grid axes")
+    add("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
+    add("--dry-run", action="store_true", help="say what would run; nothing is trained")
+    add("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
+    add("--no-report", action="store_true", help="do not write the page DIR/report/index.html")
+    add("--no-cache", action="store_true", help="do not keep compiled programs between starts")
+    add("--quiet", action="store_true", help="no progress")
+    add("--workers", type=int, metavar="N", help="processes (default: a core each on a CPU, else one)")
+    add("--as-worker", help=argparse.SUPPRESS)
+    add("--processors", help=argparse.SUPPRESS)
+
+
+def words_of_sweeps(flags: argparse.Namespace, folder: str | Path) -> list[str]:
+    """The flags of `add_flags_of_sweeps` for a worker on the same folder."""
+    words = ["--out", str(folder), "--keep", flags.keep] + ["--no-cache"] * flags.no_cache
+    words += [word for flag in flags.set for word in ("--set", flag)]
+    return words + [word for flag in flags.plugin for word in ("--plugin", flag)]
+
+
+def starter(name: str) -> str:
+    """The text of a file in `starter/`, of which files of users are made."""
+    return (Path(__file__).parent / "starter" / name).read_text(encoding="utf-8")
+
+
+def link(path: Path) -> str:
+    """The path of a file, in a terminal as a link to it."""
+    return f"\033]8;;{path.resolve().as_uri()}\033\\{path}\033]8;;\033\\" if sys.stdout.isatty() else str(path)
+
+
+def warn_of_divergence(records: Iterable[Table]) -> None:
+    """Say on standard error, if runs diverged, when they did and what to lower."""
+    if lost := [record for record in records if record["status"] == "diverged"]:
+        runs = "a run" if len(lost) == 1 else f"{len(lost)} runs"
+        rates = ", ".join(f"{rate:g}" for rate in sorted({record["config"]["train"]["lr"] for record in lost}))
+        first = min(record["diverged_at"] for record in lost)
+        print(f"cfljax: {runs} diverged, the first in round {first}: lower train.lr ({rates})", file=sys.stderr)
 
 
 def positive(text: str) -> int:

@@ -92,8 +92,11 @@ def _run(name: str, prog: str, arguments: Sequence[str] | None) -> int:
 
 
 def _completion(words: list[str]) -> int:
-    from cfljax.commands.completion import SHELLS
+    from cfljax.commands.completion import SHELLS, set_words
 
+    if words[:1] == ["words"]:
+        print("\n".join(set_words("".join(words[1:2]))))
+        return 0
     if len(words) != 1 or words[0] not in SHELLS:
         print(f"cfljax completion: say for which shell: {', '.join(SHELLS)}", file=sys.stderr)
         return 2

@@ -6,14 +6,13 @@ import argparse
 import dataclasses
 import os
 import sys
-from pathlib import Path
 
-from cfljax.commands import command_parser, positive
+from cfljax.commands import command_parser
 from cfljax.errors import SpecError
+from cfljax.registry.options import Value, show
+from cfljax.types import Source
 
-ABOUT = (
-    "List data sets, download one, import your own data, describe how a partition divides a data set, or make a trace of devices."
-)
+ABOUT = "List data sets, download one, import your own data, or describe how a partition divides a data set."
 EXAMPLES = """  python -m cfljax.data list
   python -m cfljax.data prepare mnist                     into $CFLJAX_DATA, else the cache
   python -m cfljax.data prepare emnist/balanced --dir ~/tfds
@@ -28,7 +27,6 @@ EXAMPLES = """  python -m cfljax.data list
   python -m cfljax.data describe digits --set data.partition=rotated --set data.groups=4 --set data.clients=20
   python -m cfljax.data describe mnist --set data.partition=dirichlet --png who-holds-what.png
   python -m cfljax.data describe digits --set data.partition=corrupted --set data.clients=8 --draw samples.png
-  python -m cfljax.data trace nights --clients 40 --day 600 --out nights.csv
 
 Data sets are looked for in $CFLJAX_DATA (NAME.npz, or a folder NAME/: imported, or IDX, CIFAR or LEAF files), in $CFLJAX_CACHE, and
 among the data sets that tensorflow-datasets has prepared."""
@@ -37,7 +35,7 @@ among the data sets that tensorflow-datasets has prepared."""
 def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
     """The flags of the data command and of its actions."""
     whole = command_parser(prog, ABOUT, EXAMPLES)
-    actions = whole.add_subparsers(dest="action", required=True, metavar="list | prepare | import | describe | trace")
+    actions = whole.add_subparsers(dest="action", required=True, metavar="list | prepare | import | describe")
 
     def action(name: str, about: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=about, epilog=whole.epilog, formatter_class=whole.formatter_class)
@@ -46,30 +44,21 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
     prepare = action("prepare", "download a data set")
     prepare.add_argument("name", help="mnist, cifar10, … or any image classification set of tensorflow-datasets")
     prepare.add_argument("--dir", help="where to keep it (then set data.path to it)")
-    _add_import_flags(action("import", "import your own data"))
+    add_import_flags(action("import", "import your own data"))
     describe = action("describe", "how a partition divides a data set")
     describe.add_argument("name")
     describe.add_argument("--set", action="append", default=[], metavar="data.KEY=VALUE", help="as in a sweep")
     describe.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own sources and partitions")
     describe.add_argument("--png", metavar="FILE", help="draw who holds which classes")
     describe.add_argument("--draw", metavar="FILE", help="draw samples of each true group, as its clients see them")
-    _add_trace_flags(action("trace", "make a trace of devices for train.clock.trace, or read one of real phones"))
     return whole
 
 
-def _add_trace_flags(parser: argparse.ArgumentParser) -> None:
+def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
+    """Add the flags of an import to a parser."""
     add = parser.add_argument
-    add("source", help="nights (phones that charge at night), warm (devices that slow down), or FLASH's state_traces.json")
-    add("--clients", type=positive, required=True, metavar="N", help="how many devices")
-    add("--days", type=positive, default=7, metavar="N", help="how long a made trace is (7)")
-    add("--day", type=float, default=86400.0, metavar="SECONDS", help="how long a day lasts on the simulated clock (86400)")
-    add("--seed", type=int, default=0, help="of the draws (0)")
-    add("--out", required=True, metavar="FILE.csv", help="where to write it")
-
-
-def _add_import_flags(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("source", help="images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, or a saved Hugging Face data set")
+    kinds_of_data = "images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, or a saved Hugging Face data set"
+    add("source", nargs=nargs, help=kinds_of_data)
     add("--name", help="what specs call it (default: the name of the file or folder)")
     kinds = ("images", "sounds", "csv", "parquet", "datasets", "numpy", "leaf")
     add("--kind", choices=kinds, help="where the source leaves it open")
@@ -136,6 +125,12 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
 
 def _import(arguments: argparse.Namespace) -> None:
+    table = imported(arguments)
+    print(f"use it with: data = {show(table)}")
+
+
+def imported(arguments: argparse.Namespace) -> dict[str, Value]:
+    """Import the files, print what they hold, and return the table of a spec that uses them."""
     from cfljax.data.importing import import_data
     from cfljax.data.mapped import read
     from cfljax.data.parts import Wanted
@@ -147,12 +142,15 @@ def _import(arguments: argparse.Namespace) -> None:
     owners = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} {what}"
     print(f"{place.name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
           f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} classes{owners}, in {place}")  # fmt: skip
-    by_owner = ', partition = "domains"' if wanted.by_domain else ', partition = "user"'
-    drawn = f', partition = "dirichlet", clients = {min(20, len(source.y_train))}'
-    table = f'name = "{place.name}"' + (by_owner if owners else drawn)
-    if source.x_train.ndim == 2 and source.x_train.dtype == "float32":  # columns of a table, each in its own unit
-        table += ', normalise = "pixel"'
-    print(f"use it with: data = {{ {table}{f', path = {chr(34)}{place}{chr(34)}' if arguments.dir else ''} }}")
+    return table_of(source, wanted.by_domain) | ({"path": str(place)} if arguments.dir else {})
+
+
+def table_of(source: Source, by_domain: bool = False) -> dict[str, Value]:
+    """The table of a spec that uses the data: their owners are the clients, else clients with label skew are drawn."""
+    drawn = {"partition": "dirichlet" if source.y_train.ndim == 1 else "iid", "clients": max(2, min(20, len(source.y_train) // 10))}
+    table = {"name": source.name} | (drawn if source.user_train is None else {"partition": "domains" if by_domain else "user"})
+    in_columns = source.x_train.ndim == 2 and source.x_train.dtype == "float32"  # columns of a table, each in its own unit
+    return table | ({"normalise": "pixel"} if in_columns else {})
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -168,22 +166,6 @@ def _shape(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def _trace(arguments: argparse.Namespace) -> None:
-    from cfljax.data.device_traces import DAY, GENERATED, format_csv, generate_trace, sample_phones
-    from cfljax.store.atomic import store_errors, write_bytes
-
-    if not 0 < arguments.day < float("inf"):
-        raise SpecError(f"--day {arguments.day:g}: must be a number of seconds above 0")
-    if arguments.source in GENERATED:
-        lines = generate_trace(arguments.source, arguments.clients, arguments.days, arguments.seed)
-    else:
-        lines = sample_phones(Path(arguments.source), arguments.clients, arguments.seed)
-    with store_errors(file := Path(arguments.out)):
-        write_bytes(file, format_csv(lines, arguments.day / DAY).encode())
-    use = f'train.clock = {{ trace = "{arguments.out}" }}'
-    print(f"{arguments.out}: {len(lines)} lines of {arguments.clients} devices; use it with {use}")
-
-
 def _describe(arguments: argparse.Namespace) -> None:
     from cfljax.commands.describe import describe
     from cfljax.config.plugins import load
@@ -192,4 +174,4 @@ def _describe(arguments: argparse.Namespace) -> None:
     print(describe(arguments.name, arguments.set, arguments.png, arguments.draw))
 
 
-_ACTIONS = {"list": _list, "prepare": _prepare, "import": _import, "describe": _describe, "trace": _trace}
+_ACTIONS = {"list": _list, "prepare": _prepare, "import": _import, "describe": _describe}

@@ -15,6 +15,7 @@ NO_DEVICE_HAS_LESS = 1 << 30
 
 def dry_run(spec: Spec) -> None:
     """Print what would run. SpecError for what a run would refuse, and for more than this machine's memory."""
+    from cfljax.commands.methods import describe
     from cfljax.experiment import assemble, batching
     from cfljax.experiment.dry_run import dry_run as would_run
     from cfljax.experiment.model_size import size_of_run
@@ -38,7 +39,8 @@ def dry_run(spec: Spec) -> None:
 
     for message in spec.warnings:
         print(f"cfljax: {message}", file=sys.stderr)
-    print(would_run(batches, size, crowd))
+    sent = {run.label: describe(run.method).communication or "as its docstring says" for run in spec.runs()}
+    print(would_run(batches, size, crowd, [f"  {label}: {words}" for label, words in sent.items()]))
     if any(batching.held(batch.first, size(batch)) > NO_DEVICE_HAS_LESS for batch in batches):
         from cfljax.devices.machine import (
             describe_machine,  # starts JAX's backend, which takes seconds where there are accelerators
@@ -46,6 +48,16 @@ def dry_run(spec: Spec) -> None:
 
         for batch in batches:
             batching.check_memory(batch, size(batch), describe_machine().memory)
+
+
+def time_of(spec: Spec) -> str:
+    """The time that the spec would take on this machine, in words."""
+    from cfljax.experiment import assemble, batching, times
+    from cfljax.experiment.model_size import size_of_run
+
+    batches = batching.batches(spec.runs(), 1)
+    sizes = [size_of_run(batch.first, assemble.host_federation(batch.first)) for batch in batches]
+    return times.in_words(times.estimate(batches, sizes))
 
 
 def explain(spec: Spec, workers: int | None) -> int:

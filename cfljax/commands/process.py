@@ -40,6 +40,7 @@ COLLECT_RARELY = (100_000, 50, 100)
 """Thresholds of Python's search for garbage: tracing a program makes many small objects that stay, and looking through them again
 and again is a tenth of a start's work."""
 RAISED: dict[int, type[BaseException]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+STOPPED = {at: f"{word}; start the same command again to go on" for at, word in zip(RAISED, ("stopped", "terminated"), strict=True)}
 
 
 def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
@@ -58,9 +59,9 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
             raise
         return _say(" ".join(str(error).split()), error.exit_code)
     except KeyboardInterrupt:
-        _end("stopped; start the same command again to go on", INTERRUPTED)
+        _end(STOPPED[signal.SIGINT], INTERRUPTED)
     except Terminated:
-        _end("terminated; start the same command again to go on", TERMINATED)
+        _end(STOPPED[signal.SIGTERM], TERMINATED)
     except BrokenPipeError:  # the program that reads the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -93,6 +94,8 @@ class Ending:
         """To be made before anything else is registered, so that it comes last."""
         self.code: int | None = None
         """The exit code; None: an exception ends the process."""
+        for number in RAISED:
+            signal.signal(number, _answer)  # also before `main`, while modules are imported
         atexit.register(self._end)
 
     def _end(self) -> None:
@@ -166,7 +169,7 @@ def _answer(number: int, frame: FrameType | None) -> None:
             return
         frame = frame.f_back
     if frame is None:
-        os._exit(128 + number)
+        _end(STOPPED[number], 128 + number)
     raise RAISED[number]
 
 

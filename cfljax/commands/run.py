@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cfljax.commands import Parser, command_parser
+from cfljax.commands import Parser, command_parser, warn_of_divergence
 from cfljax.errors import ALIASES, SpecError
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def run(flags: argparse.Namespace) -> int:
     result = one_run(names | {"seeds": [flags.seed]}, sets, progress=not flags.quiet)
     print(last_rows(result.history))
     print(result)
+    warn_of_divergence([result.record])
     return 0
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import accuracy, command_parser, preview
+from cfljax.commands import accuracy, add_flags_of_sweeps, command_parser, link, preview, warn_of_divergence, words_of_sweeps
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -30,25 +32,15 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     """The flags of the sweep command."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the sweep; left out: the quickstart")
-    flags.add_argument("--out", metavar="DIR", help="results folder (default: results/<name of the sweep>)")
-    flags.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override; lists and ranges are grid axes")
-    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
-    flags.add_argument("--dry-run", action="store_true", help="say what would run; nothing is trained")
+    add_flags_of_sweeps(flags)
     flags.add_argument("--explain", action="store_true", help="say how training would be carried out, and what each way would cost")
-    flags.add_argument("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
     flags.add_argument("--retry-failed", action="store_true", help="run again what failed")
-    flags.add_argument(
-        "--target",
-        type=accuracy,
-        metavar="ACCURACY",
-        help="report the rounds and bytes to this accuracy (a fraction)",
-    )
-    flags.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html at the end")
+    target = "report the rounds and bytes to this accuracy (a fraction)"
+    flags.add_argument("--target", type=accuracy, metavar="ACCURACY", help=target)
+    flags.add_argument("--open", action="store_true", help="open the page, which is written anew as runs end")
     flags.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
     flags.add_argument("--shard", metavar="I/N", help="only this part of the runs, 0/4 to 3/4: job arrays with a shared folder")
-    flags.add_argument("--quiet", action="store_true", help="no progress")
     flags.add_argument("--launcher", default="local", metavar="NAME", help="where runs are computed (default: local)")
-    flags.add_argument("--workers", type=int, metavar="N", help="processes (default: a core each on a CPU, else one)")
     flags.add_argument("--mesh", metavar="SHAPE", help="one process, many devices: auto, or such as runs=2,clients=4")
     flags.add_argument("--distributed", action="store_true", help="one run over several processes, this command in each of them")
     flags.add_argument("--coordinator", metavar="HOST:PORT", help="--distributed: where process 0 is, if nothing else says it")
@@ -58,9 +50,6 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     flags.add_argument("--gpus-per-task", type=float, metavar="N", help="--launcher ray: GPUs, or a share of one, per batch")
     flags.add_argument("--cpus-per-task", type=int, metavar="N", help="--launcher ray: threads per batch (default: 1)")
     flags.add_argument("--retries", type=int, metavar="N", help="--launcher ray: runs of a batch whose worker died (default: 3)")
-    flags.add_argument("--as-worker", help=argparse.SUPPRESS)
-    flags.add_argument("--processors", help=argparse.SUPPRESS)
-    flags.add_argument("--no-cache", action="store_true", help="do not keep compiled programs between starts")
     return flags
 
 
@@ -87,7 +76,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.launch.plan_file import mesh_of
     from cfljax.launch.sweep import Options, carry_out, follow, joined
     from cfljax.report.tables import comparison
-    from cfljax.report.write import report
+    from cfljax.report.write import LivePage, report
     from cfljax.results.result import Results
     from cfljax.sinks.feed import following
     from cfljax.store import Store
@@ -102,6 +91,9 @@ def run(flags: argparse.Namespace) -> int:
         store = Store(folder)
         mesh_of(store, store.read_plan() or {}, shape)
         store.write_spec(_as_written(flags))
+        store.log({"event": "start", "command": shlex.join(["cfljax", "sweep", *_for_workers(flags, folder)]), "time": time.time()})
+        if not flags.no_report:
+            options = options._replace(ended=LivePage(folder, spec.shown(), flags.target, flags.open).write)
         logged = spec.shown() | {"named": spec.named()}
         with following(folder, flags.log, logged, lambda line: print(line, file=sys.stderr)):
             if shape is not None:
@@ -114,7 +106,8 @@ def run(flags: argparse.Namespace) -> int:
     ended = f"{outcome.done} done, {outcome.diverged} diverged, {outcome.failed} failed"
     print(f"\n{spec.name}: {computed}; {ended}. Results: {folder}")
     if not flags.no_report:
-        print(f"Report: {report(results)}")
+        print(f"Report: {link(report(results))}")
+    warn_of_divergence(results.records.values())
     for record in results.records.values():
         if record["status"] == "failed":
             print(f"failed: {record['label']} (seed {record['seed']}): {record['error']}", file=sys.stderr)
@@ -139,12 +132,13 @@ def _check_unused(flags: argparse.Namespace) -> None:
     if not (flags.dry_run or flags.explain):
         return
     asked = "--dry-run" if flags.dry_run else "--explain"
-    if flags.target is not None:
-        raise SpecError(f"--target {flags.target:g} with {asked}: nothing is trained that could reach an accuracy; leave it out")
-    if flags.distributed:
-        raise SpecError(f"--distributed with {asked}: one process says what would be done; leave it out")
-    if flags.mesh is not None:
-        raise SpecError(f"--mesh {flags.mesh} with {asked}: says nothing of devices; leave it out")
+    for flag, given, why in (
+        (f"--target {flags.target}", flags.target is not None, "nothing is trained that could reach an accuracy"),
+        ("--distributed", flags.distributed, "one process says what would be done"),
+        (f"--mesh {flags.mesh}", flags.mesh is not None, "says nothing of devices"),
+    ):
+        if given:
+            raise SpecError(f"{flag} with {asked}: {why}; leave it out")
 
 
 def _is_worker(place: str, processors: str) -> bool:
@@ -215,10 +209,5 @@ def _as_written(flags: argparse.Namespace) -> str:
 
 def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
     """The command line of this sweep for a worker."""
-    words = [flags.spec] if flags.spec else []
-    words += ["--out", str(folder), "--keep", flags.keep]
-    words += [word for flag in flags.set for word in ("--set", flag)]
-    words += [word for flag in flags.plugin for word in ("--plugin", flag)]
-    words += [] if flags.shard is None else ["--shard", flags.shard]
-    words += ["--no-cache"] if flags.no_cache else []
-    return words
+    shard = [] if flags.shard is None else ["--shard", flags.shard]
+    return [*filter(None, [flags.spec]), *words_of_sweeps(flags, folder), *shard]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import command_parser
+from cfljax.commands import add_flags_of_sweeps, command_parser, link, words_of_sweeps
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -30,24 +30,12 @@ def parser(prog: str = "python -m cfljax.tune") -> argparse.ArgumentParser:
     """The flags of the tune command."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("spec", metavar="SPEC.toml", help="the sweep whose settings are searched")
-    flags.add_argument("--out", metavar="DIR", help="results folder (default: results/<name of the sweep>)")
-    flags.add_argument(
-        "--budget", type=float, metavar="RUNS", help="whole runs that all methods together may cost (default: all settings)"
-    )
+    add_flags_of_sweeps(flags)
+    budget = "whole runs that all methods together may cost (default: all settings)"
+    flags.add_argument("--budget", type=float, metavar="RUNS", help=budget)
     flags.add_argument("--metric", default="val_accuracy", metavar="NAME", help="choose by val_accuracy, val_loss or train_loss")
-    flags.add_argument(
-        "--then-compare", metavar="SEEDS", help="then run the best setting of each method on these seeds, as in 0:10"
-    )
-    flags.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override; lists and ranges are grid axes")
-    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
-    flags.add_argument("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
-    flags.add_argument("--dry-run", action="store_true", help="say what would be tried; nothing is trained")
-    flags.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html at the end")
-    flags.add_argument("--no-cache", action="store_true", help="do not keep compiled programs between starts")
-    flags.add_argument("--quiet", action="store_true", help="no progress")
-    flags.add_argument("--workers", type=int, metavar="N", help="processes (default: a core each on a CPU, else one)")
-    flags.add_argument("--as-worker", help=argparse.SUPPRESS)
-    flags.add_argument("--processors", help=argparse.SUPPRESS)
+    then = "then run the best setting of each method on these seeds, as in 0:10"
+    flags.add_argument("--then-compare", metavar="SEEDS", help=then)
     flags.add_argument("--rung", type=int, help=argparse.SUPPRESS)
     return flags
 
@@ -92,7 +80,7 @@ def run(flags: argparse.Namespace) -> int:
         print(f"\n{comparison(results)}")
     print(f"\n{spec.name}: results: {store.folder}")
     if not flags.no_report:
-        print(f"Report: {report(results)}")
+        print(f"Report: {link(report(results))}")
     failed = sum(record["status"] == "failed" for record in results.records.values())
     if failed:
         print(f"cfljax: {failed} runs failed", file=sys.stderr)
@@ -112,9 +100,6 @@ def _be_worker(flags: argparse.Namespace, spec: Spec, plan: Plan, store: Store, 
 
 def _for_workers(flags: argparse.Namespace, folder: Path) -> list[str]:
     """The command line of this search for a worker."""
-    words = [flags.spec, "--out", str(folder), "--keep", flags.keep, "--metric", flags.metric]
+    words = [flags.spec, *words_of_sweeps(flags, folder), "--metric", flags.metric]
     words += [] if flags.budget is None else ["--budget", repr(flags.budget)]
-    words += [] if flags.then_compare is None else ["--then-compare", flags.then_compare]
-    words += [word for flag in flags.set for word in ("--set", flag)]
-    words += [word for flag in flags.plugin for word in ("--plugin", flag)]
-    return words + (["--no-cache"] if flags.no_cache else [])
+    return words + ([] if flags.then_compare is None else ["--then-compare", flags.then_compare])

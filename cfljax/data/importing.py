@@ -52,7 +52,7 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
     where = Path(place).expanduser()
     if not where.exists():
         raise DataError(f"{place}: there is no such file or folder")
-    name = name or re.sub(r"[^A-Za-z0-9_.+-]", "_", where.resolve().name.removesuffix(where.suffix)).lstrip("_.+-")
+    name = name or name_of(where)
     if not _NAME.fullmatch(name):
         raise SpecError(f'--name "{name}": a name begins with a letter or digit and has letters, digits, "_", "-", "+" and "."')
     if name in SOURCES:
@@ -72,6 +72,11 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
     domains = sorted(folder.name for folder in find_domains(where)) if wanted.by_domain else None
     mapped.write(made.source, target, made.class_names, where.name, replace, made.tokens, domains)
     return target
+
+
+def name_of(where: Path) -> str:
+    """The name that data from this file or folder have if the user gives none."""
+    return re.sub(r"[^A-Za-z0-9_.+-]", "_", where.resolve().name.removesuffix(where.suffix)).lstrip("_.+-")
 
 
 def check_flags(kind: str, wanted: Wanted) -> None:

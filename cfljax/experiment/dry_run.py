@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from cfljax.config.frozen import to_plain
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from cfljax.experiment.privacy import Crowd
 
 
-def dry_run(made: list[Batch], size: Size | Callable[[Batch], Size], crowd: Callable[[Batch], Crowd] | None = None) -> str:
+def dry_run(
+    made: list[Batch], size: Size | Callable[[Batch], Size], crowd: Callable[[Batch], Crowd] | None = None, sent: Iterable[str] = ()
+) -> str:
     """What would run, in lines. `size`: of all batches, or of each. `crowd`: the clients that a batch draws from, for the ε of
-    `train.privacy`."""
+    `train.privacy`. `sent`: lines on what methods send."""
     programs = {batch.program_key for batch in made}
     lines = [f"runs {sum(len(batch.runs) for batch in made)}, batches {len(made)}, programs to compile {len(programs)}"]
     groups: dict[tuple[str, str], list[tuple[Batch, Size, float | None]]] = {}
@@ -32,12 +34,12 @@ def dry_run(made: list[Batch], size: Size | Callable[[Batch], Size], crowd: Call
             notes[f"  features of the frozen body, computed once: {amount(4 * of_batch.features)}"] = None
         notes |= {} if crowd is None else dict.fromkeys(_privacy(batch, crowd))
     lines += [_line("data", "method", "runs", "batches", "programs", "memory", "down", "up", "a run")]
-    largest, all_down, all_up = 0, 0.0, 0.0
+    largest = 0
     for names, group in groups.items():
         traffic = [communication(run, of_batch) for batch, of_batch, _ in group for run in batch.runs]
         down, up = map(sum, zip(*traffic, strict=True))
         most = max(memory(batch, of_batch) for batch, of_batch, _ in group)
-        largest, all_down, all_up = max(largest, most), all_down + down, all_up + up
+        largest = max(largest, most)
         compiled = len({batch.program_key for batch, *_ in group})
         of_runs = [spent / len(batch.runs) for batch, _, spent in group if spent is not None]
         each = f"{sum(of_runs) / len(of_runs):.3g} s" if of_runs else "?"
@@ -45,9 +47,10 @@ def dry_run(made: list[Batch], size: Size | Callable[[Batch], Size], crowd: Call
     lines += list(notes)
     if made:
         lines.append(f"memory {amount(largest)} for the largest batch (estimate)")
-        total = f"{amount(all_down)} down, {amount(all_up)} up"
-        lines.append(f"communication of all runs (simulated): {total}, if each participant gets one")
-        lines.append("  model and sends one update in a round; what a method sends besides, or less: python -m cfljax.methods NAME")
+        lines += [
+            "down, up: bytes (simulated) for one model down and one update up per participant and round; what is sent is",
+            *sent,
+        ]
         lines.append(in_words(seconds))
     return "\n".join(lines)
 

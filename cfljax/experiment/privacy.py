@@ -35,9 +35,6 @@ from cfljax.config.transit import INSTALL_COMMAND, keeps_dropped
 from cfljax.errors import SpecError
 from cfljax.types import Federation
 
-ONE_SUM = ("fedavg", "fedprox", "ditto", "apfl", "pfedme", "per_fedavg")
-"""Methods of which each round makes one sum over all participants public, and nothing else that tells who they were. What a client
-sends does not depend on when it was drawn before."""
 _MOST_KNOWN, _MOST_HIDDEN = 100, 10
 """The most draws that are distinguished; beyond, neighbours are joined. A hidden draw takes a fifth of a second to compute."""
 Floats = npt.NDArray[np.float64]
@@ -107,7 +104,7 @@ def hides_draw(run: Run, alike: bool) -> bool:
         return False
     average = getattr(run.options, "average", "uniform")
     kept = run.train.keep_state or keeps_dropped(run.options, run.train.transit) or stay_home(run.options, run.train)
-    return run.method in ONE_SUM and not kept and (average == "uniform" or alike and average == "samples")
+    return run.options.one_sum and not kept and (average == "uniform" or alike and average == "samples")
 
 
 @functools.lru_cache(maxsize=256)

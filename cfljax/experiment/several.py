@@ -16,7 +16,7 @@ def check_clients(run: Run, federation: Federation) -> None:
     if getattr(run.options, "true_groups", False):
         need_groups(f'method "{run.method}"', federation)
     clusters = run.options.clusters
-    if METHODS.ours(run.method) and run.method != "ccs_rfedavg" and isinstance(clusters, int) and clusters > 1:
+    if METHODS.ours(run.method) and run.options.needs_clients and isinstance(clusters, int) and clusters > 1:
         need_clients(federation, clusters, run.method)
 
 
@@ -27,12 +27,7 @@ def check_labels(run: Run, federation: Federation) -> None:
     _, _, attack, _ = run.train.transit
     if attack is not None and attack.name == "label_flip":
         raise SpecError('train.attack.name = "label_flip": samples have several labels, which have no order; take another attack')
-    if run.method == "ccs_rfedavg":
-        raise SpecError(
-            'method.name = "ccs_rfedavg": counts samples by their label, and here they have several; take another method'
-        )
-    if run.method == "pacfl" and (how := getattr(run.options, "how", "")) in ("vectors", "labels"):
-        raise SpecError(f'method.pacfl.how = "{how}": samples have several labels; set how = "smallest", "trace" or "sum"')
+    run.options.check_labels(f"method.{run.method}")
 
 
 def check_mixture(run: Run, method: Method, federation: Federation) -> None:

@@ -49,6 +49,21 @@ def _draw_around_flight(
     return gather(key, federation, ids, eligible[ids] & ~flight.busy, round, hyper)
 
 
+def draw_inside(
+    key: jax.Array, federation: Federation, labels: jax.Array, clusters: int, most: int, round: jax.Array, hyper: Hyper
+) -> Cohort:
+    """Draw up to `most` clients of each cluster, uniformly without replacement, by the scores that draw everybody's cohorts: with
+    one cluster this is the draw of FedAvg."""
+    able = present(federation, round) & (labels >= 0)
+    luck = keys.scores(key, "cohort", federation.uid) >> 1
+    numbers = jnp.arange(federation.clients, dtype=jnp.int32)
+    belongs, _, who = jax.lax.sort((jnp.where(able, labels, clusters), ~luck, numbers), num_keys=2, is_stable=True)
+    rank = numbers - jnp.searchsorted(belongs, belongs, side="left")
+    chosen = (rank < most) & (belongs < clusters)
+    front = jnp.argsort(~chosen, stable=True)[: min(federation.clients, clusters * most)]
+    return gather(key, federation, who[front], chosen[front], round, hyper)
+
+
 def select_highest(scores: jax.Array, number: int) -> jax.Array:
     """i32[number]: the positions of the highest scores i32[C], the highest first, the first of equal ones first. Scores are uniform
     in 0 … 2³¹ − 1, and −1 for clients that cannot be drawn. As they are uniform, a threshold leaves few of a million to sort."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from cfljax.errors import DataWarning, SpecError
 from cfljax.registry.options import Value, option, show
-from cfljax.types import Parts, Source
+from cfljax.types import Federation, Parts, Source
 
 Rng = np.random.Generator
 MAX_LOST_SHARE = 0.5
@@ -120,6 +120,18 @@ def class_counts(rows: list[np.ndarray], source: Source, seen: np.ndarray | None
 def count_labels(owner: np.ndarray, labels: np.ndarray, clients: int, classes: int) -> np.ndarray:
     """i64[clients, classes]: samples by owner i64[n] and label i64[n]."""
     return np.bincount(owner * classes + labels, minlength=clients * classes).reshape(clients, classes)
+
+
+def labels_seen(federation: Federation) -> np.ndarray:
+    """HOST. f32[C, M]: training samples of each class, as each client sees its labels."""
+    split, view = federation.train, federation.view
+    rows, start, count = (np.asarray(a) for a in (split.rows, split.start, split.count))
+    owner = np.repeat(np.arange(federation.clients), count)
+    place = start[owner] + np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
+    labels = np.asarray(federation.pool.y)[rows[place]]
+    if view is not None and view.labels is not None:
+        labels = np.asarray(view.labels)[np.asarray(view.of)[owner], labels]
+    return count_labels(owner, labels, federation.clients, federation.classes).astype(np.float32)
 
 
 def most_common_labels(rows: list[np.ndarray], source: Source) -> np.ndarray:

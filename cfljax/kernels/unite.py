@@ -35,6 +35,20 @@ def unite(
     return root, kept
 
 
+def slots(root: jax.Array, present: jax.Array, similar: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:
+    """Return (i32[n] the slot of each present node among K `clusters`, i32[] how many nodes have no room). A union has the slot of
+    its lowest cluster, or the next free one; without room each of its nodes goes to the slot of the most similar node."""
+    nodes = jnp.arange(root.shape[0], dtype=jnp.int32)
+    head = present & (root == nodes)
+    free = ~head[:clusters]
+    rank = jnp.cumsum(head & (nodes >= clusters)) - 1
+    ranked = jnp.argsort(~free, stable=True).astype(jnp.int32)
+    there = jnp.where(rank < jnp.sum(free), ranked[jnp.minimum(rank, clusters - 1)], -1)
+    place = jnp.where(nodes < clusters, nodes, there)[root]
+    nearest = jnp.argmax(jnp.where(present & (place >= 0), similar, -jnp.inf), axis=1)
+    return jnp.where(place >= 0, place, place[nearest]), jnp.sum(present & (place < 0), dtype=jnp.int32)
+
+
 def complete_linkage(distance: jax.Array, threshold: jax.Array | float) -> jax.Array:
     """i32[K]: the lowest cluster of each cluster's union, after the two nearest unions have become one as long as they are not
     farther apart than the threshold. The distance of two unions is the largest among their clusters' f32[K, K] (symmetric; the

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from cfljax.experiment.times import clock
@@ -20,6 +21,9 @@ BATCH = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds{
 
 class Progress:
     """Counts rounds over all runs of a sweep; `with` closes the lines."""
+
+    ended: Callable[[], None] = staticmethod(lambda: None)
+    """Is called after each run that has ended."""
 
     def __init__(
         self, rounds: int, runs: int = 1, quiet: bool = False, stream: TextIO | None = None, lines: int = 1, programs: int = 1
@@ -97,6 +101,7 @@ class Progress:
         if status == "done" and self.finished["done"] == 1 and result and not self.quiet:
             self.say(f"first of {self.runs} runs: {result}" if self.runs > 1 else result)
         self._summary()
+        self.ended()
 
     def say(self, message: str) -> None:
         """Show a message in a new line."""

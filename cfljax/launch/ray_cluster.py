@@ -62,7 +62,7 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
         todo, machine = lay_down(spec, store, options, limit, threads)
         order |= {"speed": list(machine.speed), "mesh": machine.mesh and list(machine.mesh)}
         lines = max(1, min(MOST_LINES, len(todo), cluster.room(1)))
-        with progress_of(todo, options.quiet, lines) as progress:
+        with progress_of(todo, options, lines) as progress:
             for message in spec.warnings:
                 progress.say(f"cfljax: {message}")
             _Writer(cluster, Worker(store, options, progress, machine), order).work(todo)

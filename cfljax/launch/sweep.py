@@ -38,6 +38,8 @@ class Options(NamedTuple):
     """(i, n): do the i-th of n equal parts of the runs and leave the rest to others."""
     mesh: Shape | None = None
     """The devices that runs are dealt to (`--mesh`)."""
+    ended: Callable[[], None] = lambda: None
+    """Is called in the process that was started after each run that has ended."""
 
 
 class Outcome(NamedTuple):
@@ -54,7 +56,7 @@ def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[
     """Compute the runs that the folder lacks, in batches of at most `limit` runs that share a program; None: as many as the
     device's memory holds. Batches that another process is working on are left to it, and taken over if it dies."""
     todo, machine = lay_down(spec, store, options, limit)
-    with progress_of(todo, options.quiet) as progress:
+    with progress_of(todo, options) as progress:
         for message in (*spec.warnings, *([*list_messages(machine), *unlike(store, machine)] if todo else [])):
             progress.say(f"cfljax: {message}")
         work(todo, Worker(store, options, progress, machine))
@@ -98,10 +100,12 @@ def _part_of(spec: Spec, batches: list[batching.Batch], part: tuple[int, int] | 
     return [batch for batch in batches if place[batch.first.id] * part[1] // len(place) == part[0]]
 
 
-def progress_of(todo: list[batching.Batch], quiet: bool, lines: int = 1) -> Progress:
+def progress_of(todo: list[batching.Batch], options: Options, lines: int = 1) -> Progress:
     """The progress of these batches."""
-    programs = len({batch.program_key for batch in todo})
-    return Progress(sum(map(rounds_of, todo)), sum(len(b.runs) for b in todo), quiet, lines=lines, programs=programs)
+    programs, runs = len({batch.program_key for batch in todo}), sum(len(b.runs) for b in todo)
+    progress = Progress(sum(map(rounds_of, todo)), runs, options.quiet, lines=lines, programs=programs)
+    progress.ended = options.ended
+    return progress
 
 
 def work(todo: list[batching.Batch], worker: Worker) -> None:

@@ -105,7 +105,7 @@ def carry_out_by_processes(
     if crew is None:
         return carry_out(spec, store, options)
     todo, _ = lay_down(spec, store, options, threads=crew.threads)
-    with progress_of(todo, options.quiet, crew.size) as progress:
+    with progress_of(todo, options, crew.size) as progress:
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
         if todo:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cfljax.lazy import custom_vmap, jax, jnp
-from cfljax.local.schedule import Course, Orders, Stepwise, Task, batch_size, count_work, group_steps, make_orders, steps_at
+from cfljax.local.schedule import STEPS, Course, Orders, Stepwise, Task, batch_size, count_work, group_steps, make_orders, steps_at
 from cfljax.local.ways import Setting, make_trainer, send_update, train_by_steps
 from cfljax.types import Array, Federation, Hyper, Tree, Updates
 
@@ -146,5 +146,6 @@ def _train(solver: Setting, sends: bool, federation: Federation, rows: Rows, tab
         return states, jnp.where(done, following, job), jnp.where(done, 0, at), jnp.minimum(taken + order[-1], number)
 
     begin = (states, queue[:lanes], jnp.zeros(lanes, jnp.int32), jnp.int32(lanes))
-    states = jax.lax.while_loop(lambda carry: jnp.any(carry[1] < number), turn, begin)[0]
+    with jax.named_scope(STEPS):
+        states = jax.lax.while_loop(lambda carry: jnp.any(carry[1] < number), turn, begin)[0]
     return jax.vmap(end)(rows, known, jax.tree.map(lambda each: each[:number], states))

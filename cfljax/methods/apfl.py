@@ -53,7 +53,7 @@ class Carry(NamedTuple):
 class APFL(AtHome):
     """APFL: FedAvg, and personal models in a mixture with it."""
 
-    own_steps = True
+    own_steps, one_sum = True, True
 
     alpha: float = option(0.5, "share of the personal model in the mixture, at first", low=0.0, high=1.0, traced=True)
     adapt: str = option("round", "when a client's share follows its gradient", choices=("round", "never"))
@@ -64,12 +64,12 @@ class APFL(AtHome):
         return jnp.append(w, hyper["alpha"])
 
     def personal(self, state: Kept) -> Array:
-        """The mixture with the global model."""
+        """Return the mixture with the global model."""
         share = jnp.where(state.drawn, state.home[:, -1], 0.0)[:, None]
         return share * state.home[:, :-1] + (1 - share) * state.w
 
     def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
-        """The mean share."""
+        """Return the mean share."""
         return {"alpha": mean(home[:, -1])}
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:

@@ -29,7 +29,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
-from cfljax.federation.common import count_labels
+from cfljax.federation.common import labels_seen
 from cfljax.kernels import simplex
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.cover import ccs_threshold, cover
@@ -37,7 +37,7 @@ from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members, mix_updates, usable, weights_by
 from cfljax.lazy import jax, jnp
 from cfljax.local.one_gradient import OneGradient
-from cfljax.local.reports import report, report_trained
+from cfljax.local.reports import mean_loss, report, report_trained
 from cfljax.local.rounds import Mixing, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
@@ -55,6 +55,7 @@ class Config(MethodConfig):
     """Options of CCS + RFedAvg."""
 
     served = "models"
+    needs_clients = False  # clusters are of the participants of a round
 
     local: str = option("gradient", "participants send a full-batch gradient, or a local update", choices=("gradient", "update"))
     weights: str = option("rfedavg", "weights of the clusters", choices=("rfedavg", "optimal", "fedavg"))
@@ -76,14 +77,23 @@ class Config(MethodConfig):
                 if getattr(train, name) != off:
                     raise SpecError(f'{where}.local = "gradient": one plain gradient step; train.{name} needs local = "update"')
 
+    def check_labels(self, where: str) -> None:
+        """Classes are balanced by labels; raises SpecError."""
+        why = "counts samples by their label, and here they have several; take another method"
+        raise SpecError(f'method.name = "{where.removeprefix("method.")}": {why}')
+
+    def floats(self, classes: int) -> int:
+        """How many numbers beside the gradient each participant sends."""
+        if self.weights == "fedavg":
+            return 0
+        return (self.clustering == "ccs") + (1 if self.weights == "rfedavg" else classes)
+
 
 class State(NamedTuple):
     """The global model, and what the server remembers."""
 
     models: Array
     """f32[1, d]."""
-    labels: Array
-    """i32[C] all zeros: every client is scored with the global model."""
     loss0: Array
     """f32[] l_0 of eq. 7; NaN before the first round that had participants."""
     reached: Array
@@ -103,38 +113,6 @@ class Heard(NamedTuple):
     """bool[S]: whether a finite message has arrived."""
 
 
-class Decided(NamedTuple):
-    """What the server decides."""
-
-    mix: Array
-    """f32[1, S] the mixing matrix."""
-    loss0: Array
-    """f32[] l_0."""
-    diag: dict[str, Array]
-
-
-class Shares(NamedTuple):
-    """What the participants know about their data."""
-
-    size: Array
-    """f32[S] D_k, the number of samples."""
-    counts: Array
-    """f32[S, M] D_k^m, the number of samples of each class."""
-    level: Array
-    """f32[S] I_k, the imbalance level."""
-
-
-class Weighed(NamedTuple):
-    """Clusters and their weights."""
-
-    labels: Array
-    """i32[S]; −1: masked or broken."""
-    p: Array
-    """f32[N]."""
-    shares: Array
-    """f32[N, M]: H."""
-
-
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """CCS + RFedAvg: gradient clusters of each round, weighted towards class balance."""
 
@@ -144,69 +122,39 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         clients = int(np.sum(np.asarray(federation.real)))
         if config.clustering == "kmeans" and config.weights != "fedavg" and config.clusters > clients:
             raise SpecError(f"method.ccs_rfedavg.clusters = {config.clusters}: there are {clients} clients; at most {clients}")
-        return {"counts": class_counts(federation)}
+        return {"counts": labels_seen(federation)}
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
-        labels = jnp.zeros(federation.clients, jnp.int32)
-        return State(first_model(key, model)[None], labels, jnp.float32(jnp.nan), jnp.array(False), setup["counts"])
-
-    def decide(key: Array, state: State, federation: Federation, cohort: Cohort, heard: Heard, hyper: Hyper) -> Decided:
-        """The server's choices."""
-        everyone, there = jnp.zeros_like(cohort.ids), heard.there
-        counts = state.counts[cohort.ids]
-        own = Shares(sizes(federation, cohort), counts, simplex.imbalance_level(counts, state.counts.sum()))
-        loss = _mean(heard.losses, jnp.where(there, own.size, 0.0))
-        loss0 = jnp.where(jnp.isnan(state.loss0), loss, state.loss0)
-        epsilon = ccs_threshold(loss, loss0, hyper["l_star"], hyper["theta"])  # eq. 7
-        if config.weights == "fedavg":
-            labels = jnp.where(there, 0, -1)
-            mix = weights_by(everyone, cohort.mask, own.size, 1)
-            weighed = Weighed(labels, jnp.ones(1), simplex.class_shares(labels, counts, 1)[0])
-        else:
-            labels, number = _cluster(config, key, heard.sent, there, federation.uid[cohort.ids], epsilon)
-            weighed = _weigh(config, labels, number, own)
-            inside = weights_by(labels, there, own.size, number)
-            mix = jnp.matmul(weighed.p[None], inside, precision=jax.lax.Precision.HIGHEST)
-        diag = _diagnostics(weighed) | {"epsilon": epsilon, "loss": loss}
-        return Decided(mix, loss0, diag)
+        return State(first_model(key, model)[None], jnp.float32(jnp.nan), jnp.array(False), setup["counts"])
 
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         everyone = jnp.zeros_like(cohort.ids)
-        bill = traffic(cohort, floats_up=_floats_up(config, federation.classes))
+        bill = traffic(cohort, floats_up=config.floats(federation.classes))
         jobs = jobs_from(cohort, state.models, everyone)
         heard, updates = _hear(config, local, key, federation, cohort, jobs, hyper)
-        decided = decide(key, state, federation, cohort, heard, hyper)
+        mix, loss0, diag = decide(config, key, state, federation, cohort, heard, hyper)
         missing = lambda finite: jnp.sum(cohort.mask & ~(heard.there & finite), dtype=jnp.int32)  # noqa: E731
         if updates is None:  # once more, now that each one's weight is known
-            trained = train_and_mix(local, key, federation, jobs, hyper, Mixing(decided.mix, state.models))
+            trained = train_and_mix(local, key, federation, jobs, hyper, Mixing(mix, state.models))
             trained = trained._replace(mixed=trained.mixed._replace(nonfinite=missing(trained.kept.finite)))
             new = trained.mixed.new
-            info = report_trained(federation, cohort, trained, everyone, new - state.models, bill, **decided.diag)
+            info = report_trained(federation, cohort, trained, everyone, new - state.models, bill, **diag)
         else:
-            mixed = mix_updates(decided.mix, updates.delta, state.models, solver.rule(key, hyper))  # w ← w − η Σ p_n g_n
+            mixed = mix_updates(mix, updates.delta, state.models, solver.rule(key, hyper))  # w ← w − η Σ p_n g_n
             mixed, new = mixed._replace(nonfinite=missing(usable(updates.delta))), mixed.new
-            info = report(federation, cohort, updates, state.models[everyone], new[everyone], mixed, bill, **decided.diag)
-        return state._replace(models=new, loss0=decided.loss0, reached=decided.loss0 <= hyper["l_star"]), info
+            info = report(federation, cohort, updates, state.models[everyone], new[everyone], mixed, bill, **diag)
+        return state._replace(models=new, loss0=loss0, reached=loss0 <= hyper["l_star"]), info
 
-    return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, extras=_extras)
+    def models(state: State) -> tuple[Array, Array]:
+        return state.models, jnp.zeros(len(state.counts), jnp.int32)
 
-
-def class_counts(federation: Federation) -> np.ndarray:
-    """HOST. f32[C, M] training samples of each class, as each client sees its labels."""
-    split, view = federation.train, federation.view
-    rows, start, count = (np.asarray(a) for a in (split.rows, split.start, split.count))
-    owner = np.repeat(np.arange(federation.clients), count)
-    place = start[owner] + np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
-    labels = np.asarray(federation.pool.y)[rows[place]]
-    if view is not None and view.labels is not None:
-        labels = np.asarray(view.labels)[np.asarray(view.of)[owner], labels]
-    return count_labels(owner, labels, federation.clients, federation.classes).astype(np.float32)
+    return Method(init, round, models, setup=setup, extras=_extras)
 
 
 def _hear(
     config: Config, local: Solver, key: Array, federation: Federation, cohort: Cohort, jobs: Jobs, hyper: Hyper
 ) -> tuple[Heard, Updates | None]:
-    """What the server receives, and the steps −η g_k as updates; None in their place where they were summed in blocks."""
+    """Return what the server receives, and the steps −η g_k as updates; None in their place where they were summed in blocks."""
     by_gradient = config.local == "gradient"
     if by_gradient:  # the gradients themselves
         local = local.with_step(lambda _: LocalStep(jnp.float32(1)))
@@ -224,43 +172,41 @@ def _hear(
     return Heard(-moves, loss, cohort.mask & finite & jnp.isfinite(loss)), updates  # −Δ/η: the factor 1/η changes no cosine
 
 
-def _cluster(config: Config, key: Array, sent: Array, heard: Array, uid: Array, epsilon: Array) -> tuple[Array, int]:
-    """(labels i32[S], an upper bound of their number)."""
-    if config.clustering == "kmeans":
-        return kmeans(keys.fold(key, "kmeans"), sent, config.clusters, heard, uid).labels, config.clusters
-    return cover(cosine_matrix(sent, mask=heard), epsilon, heard).labels, sent.shape[0]  # Algorithm 1
-
-
-def _weigh(config: Config, labels: Array, number: int, own: Shares) -> Weighed:
-    shares, active = simplex.class_shares(labels, own.counts, number)
-    if config.weights == "optimal":
-        return Weighed(labels, simplex.balance(shares, active), shares)  # eq. 16
-    return Weighed(labels, simplex.rfedavg_weights(labels, own.level, own.size, number), shares)
-
-
-def _diagnostics(weighed: Weighed) -> dict[str, Array]:
-    balance = simplex.reshaped_balance(weighed.p, weighed.shares)  # eq. 14
-    filled = members(weighed.labels, weighed.p.shape[0]).any(axis=1)
-    return {
-        "clusters": jnp.sum(filled, dtype=jnp.int32),
-        "participant_labels": weighed.labels,
-        "p": weighed.p,
+def decide(
+    config: Config, key: Array, state: State, federation: Federation, cohort: Cohort, heard: Heard, hyper: Hyper
+) -> tuple[Array, Array, dict[str, Array]]:
+    """Return the server's choices: (f32[1, S] the mixing matrix, f32[] l_0, the diagnostics)."""
+    there, counts, size = heard.there, state.counts[cohort.ids], sizes(federation, cohort)
+    loss = mean_loss(federation, cohort._replace(mask=there), heard.losses)
+    loss0 = jnp.where(jnp.isnan(state.loss0), loss, state.loss0)
+    epsilon = ccs_threshold(loss, loss0, hyper["l_star"], hyper["theta"])  # eq. 7
+    if config.weights == "fedavg":
+        labels, number, p = jnp.where(there, 0, -1), 1, jnp.ones(1)
+        mix = weights_by(jnp.zeros_like(labels), cohort.mask, size, 1)
+        shares = simplex.class_shares(labels, counts, number)[0]
+    else:
+        if config.clustering == "kmeans":
+            number, uid = config.clusters, federation.uid[cohort.ids]
+            labels = kmeans(keys.fold(key, "kmeans"), heard.sent, number, there, uid).labels
+        else:
+            number, labels = len(there), cover(cosine_matrix(heard.sent, mask=there), epsilon, there).labels  # Algorithm 1
+        shares, active = simplex.class_shares(labels, counts, number)
+        level = simplex.imbalance_level(counts, state.counts.sum())
+        optimal = config.weights == "optimal"
+        p = simplex.balance(shares, active) if optimal else simplex.rfedavg_weights(labels, level, size, number)  # eq. 16
+        mix = jnp.matmul(p[None], weights_by(labels, there, size, number), precision=jax.lax.Precision.HIGHEST)
+    balance = simplex.reshaped_balance(p, shares)  # eq. 14
+    diag = {
+        "clusters": jnp.sum(members(labels, number).any(axis=1), dtype=jnp.int32),
+        "participant_labels": labels,
+        "p": p,
         "balance": balance,
         "balance_error": simplex.balance_error(balance),
         "imbalance_degree": simplex.imbalance_degree(balance),  # eq. 3
+        "epsilon": epsilon,
+        "loss": loss,
     }
-
-
-def _floats_up(config: Config, classes: int) -> int:
-    if config.weights == "fedavg":
-        return 0
-    return (config.clustering == "ccs") + (1 if config.weights == "rfedavg" else classes)
-
-
-def _mean(values: Array, weight: Array) -> Array:
-    total = weight.sum()
-    mean = jnp.where(weight > 0, values * weight, 0.0).sum() / jnp.where(total > 0, total, 1.0)
-    return jnp.where(total > 0, mean, jnp.nan)
+    return mix, loss0, diag
 
 
 def _extras(state: State) -> dict[str, Array]:

@@ -90,7 +90,7 @@ class Sattler(FedAvg):
         return state._replace(memory=Looked(jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, nobody.at[0].set(0)))
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Looked:
-        """The cosines of the updates, and their norms."""
+        """Return the cosines of the updates, and their norms."""
         ids, mask = ask.cohort.ids, ask.cohort.mask
         cosines = cosine_matrix(done.moves, mask=mask)
         similarity = jnp.zeros_like(before.memory.similarity).at[ids[:, None], ids[None, :]].set(cosines)
@@ -100,13 +100,13 @@ class Sattler(FedAvg):
         return before.memory._replace(similarity=similarity, norms=norms, steps=steps)
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
-        """The norms that decide."""
+        """Return the norms that decide."""
         norms = after.memory.norms
         member = members(after.labels, after.clusters, norms >= 0)
         return {"mean_norm": after.memory.steps, "largest_norm": jnp.where(member, norms, 0.0).max(axis=1)}
 
     def kept(self, state: State) -> dict[str, Array]:
-        """The tree of the clusters."""
+        """Return the tree of the clusters."""
         return {"parent": state.memory.parent, "born": state.memory.born}
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:

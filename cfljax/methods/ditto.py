@@ -34,6 +34,8 @@ PAPER = "Li et al. 2021"
 class Ditto(AtHome):
     """Ditto: FedAvg, and personal models pulled towards it."""
 
+    one_sum = True
+
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
     lam: float = option(0.1, "strength of the pull of personal models to the global one", low=0.0, traced=True)
 

@@ -22,6 +22,8 @@ PAPER = "McMahan et al. 2017"
 class FedAvg(Clustered):
     """FedAvg: one global model for all clients."""
 
+    one_sum = True
+
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
 
 

@@ -36,7 +36,7 @@ class FedBABU(FedAvg):
     parts, finetune_steps = (("head", "frozen"),), 50
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Combinations with the rest of a run; raises SpecError."""
+        """Raise SpecError for what cannot be combined in a run."""
         super().check_run(where, train, data, model)
         if train.schedule is not None:
             raise SpecError(f'train.schedule = "{train.schedule}": the head of {where} does not train in the rounds; leave it out')

@@ -118,7 +118,7 @@ def step_counts(key: Array, uid: Array, most: int) -> Array:
 
 
 def local_step(hyper: Hyper, cohort: Cohort) -> LocalStep:
-    """The numbers of local training in this round; the gradient of ρ ‖x − z‖² is 2 ρ (x − z)."""
+    """Return the numbers of local training in this round; the gradient of ρ ‖x − z‖² is 2 ρ (x − z)."""
     decay = hyper.get("lr_decay", 1.0) ** cohort.round.astype(jnp.float32)
     return LocalStep(hyper["local_lr"] * decay, hyper["local_momentum"], hyper["local_weight_decay"], 2 * hyper["rho"])
 

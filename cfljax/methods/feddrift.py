@@ -43,43 +43,21 @@ from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members, usable
 from cfljax.kernels.unite import complete_linkage
 from cfljax.lazy import jax, jnp
-from cfljax.local.rounds import sizes
-from cfljax.local.solver import Solver
-from cfljax.registry import Entry
+from cfljax.local.averages import AVERAGES
 from cfljax.registry.options import option
-from cfljax.round.choice import by_loss, join
-from cfljax.round.common import first_model, traffic, train_clusters
-from cfljax.round.config import AverageConfig
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic
+from cfljax.round.ask import Ask
+from cfljax.round.choice import join
+from cfljax.round.clustered import Clustered
+from cfljax.round.entry import entry
+from cfljax.round.state import State
+from cfljax.types import Array
 
 PAPER = "Jothimurugesan et al. 2023"
 
 
-@dataclasses.dataclass(frozen=True)
-class Config(AverageConfig):
-    """Options of FedDrift."""
+class Known(NamedTuple):
+    """What is remembered besides the models."""
 
-    max_clusters: int = option(16, "the most models at a time", low=2)
-    delta: float = option(0.1, "a rise of the loss that isolates, and the distance of models that merge", low=0.0, traced=True)
-    every: int = option(10, "rounds of a time step", low=1)
-    begin: str = option("one", "all clients begin with one model, or each with its own", choices=("one", "each"))
-
-
-class Found(NamedTuple):
-    """Places for K models, of which some may be unused."""
-
-    models: Array
-    """f32[K, d]."""
-    labels: Array
-    """i32[C] the model of each client; −1: none yet."""
-    active: Array
-    """bool[K]: which places hold a model."""
-
-
-class State(NamedTuple):
-    """The models, and what clients know of their last look."""
-
-    found: Found
     first: Array
     """f32[d]: w_0."""
     born: Array
@@ -109,67 +87,74 @@ class Look(NamedTuple):
     """bool[S]: who is to begin a new model."""
 
 
-def make(config: Config, model: Model, solver: Solver) -> Method:
+@dataclasses.dataclass(frozen=True)
+class FedDrift(Clustered):
     """FedDrift: clients whose loss rises begin new models, and models that do as well on each other's clients merge."""
-    k = config.max_clusters
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
-        first, nobody = first_model(key, model), jnp.full(federation.clients, -1, jnp.int32)
-        found = Found(jnp.tile(first, (k, 1)), nobody, jnp.arange(k) == 0)
-        never = jnp.full(k, -1, jnp.int32)
-        return State(found, first, never, never, nobody, jnp.full(federation.clients, jnp.nan))
+    splits, makes_models = True, True
 
-    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        step, late = jnp.divmod(cohort.round, config.every)
-        look = compare(solver, federation, cohort, state, step)
-        before = state.loss[cohort.ids]
-        begins = (state.looked[cohort.ids] < 0) & (config.begin == "each")
-        look = look._replace(drifts=look.who & (begins | (look.least > before + hyper["delta"])))
-        state = remembered(state, cohort, look, step)
+    average: str = option("samples", "weights of the participants", choices=AVERAGES)
+    max_clusters: int = option(16, "the most models at a time", low=2)
+    delta: float = option(0.1, "a rise of the loss that isolates, and the distance of models that merge", low=0.0, traced=True)
+    every: int = option(10, "rounds of a time step", low=1)
+    begin: str = option(  # type: ignore[assignment]  # the recipe's function of this name is not used
+        "one", "all clients begin with one model, or each with its own", choices=("one", "each")
+    )
+
+    def first(self, ask: Ask, state: State) -> State:
+        """Make one model, which nobody has yet."""
+        nobody, never = jnp.full_like(state.labels, -1), jnp.full(state.clusters, -1, jnp.int32)
+        return state._replace(labels=nobody, memory=Known(state.models[0], never, never, nobody, jnp.full(nobody.shape, jnp.nan)))
+
+    def prepare(self, ask: Ask, state: State) -> State:
+        """Let participants look, and merge and begin models."""
+        step, late = jnp.divmod(ask.cohort.round, self.every)
         merging = (late == 0) & (step > 0)
-        root = unions(federation, cohort, look, jnp.where(merging, hyper["delta"], -1.0))
-        state, own = merged(federation, cohort, state, look, root), root[look.best]
-        state, which, isolated = begun(federation, cohort, state, look._replace(best=own), step)
-        fetched = isolated | (look.who & (jnp.sum(root[None, :] == own[:, None], axis=1) > 1))
-        sent = with_looks(traffic(cohort), look, fetched, merging)
-        models, info = train_clusters(solver, key, federation, cohort, state.found.models, which, hyper, config.average, sent)
-        diag = {"models": state.found.active, "isolated": isolated, "without_room": look.drifts & ~isolated}
-        diag |= {"merged": root != jnp.arange(k)}
-        told = {name: jnp.sum(each, dtype=jnp.int32) for name, each in diag.items()}
-        return state._replace(found=state.found._replace(models=models)), info._replace(diag=told)
+        look = self.compare(ask, state, step)
+        state = remembered(ask, state, look, step)
+        root = unions(ask, look, jnp.where(merging, ask.hyper["delta"], -1.0))
+        own = root[look.best]
+        state, which, isolated = begun(ask, merged(ask, state, look, root), look._replace(best=own), step)
+        ask.send(1, isolated | (look.who & (jnp.sum(root[None, :] == own[:, None], axis=1) > 1)))
+        compared = jnp.sum(look.there, dtype=jnp.int32)
+        ask.report(jnp.where(compared > 1, compared, 0), look.who & merging)
+        counted = {"models": state.there, "isolated": isolated, "without_room": look.drifts & ~isolated}
+        counted |= {"merged": root != jnp.arange(state.clusters)}
+        ask.diag |= {name: jnp.sum(each, dtype=jnp.int32) for name, each in counted.items()}
+        return state
 
-    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
-        return by_loss(solver, federation, *state.found)
+    def choose(self, ask: Ask, state: State) -> Array:
+        """i32[S]: the model that it has taken."""
+        return jnp.maximum(state.labels[ask.cohort.ids], 0)
 
-    return Method(init, round, models=lambda state: (state.found.models, state.found.labels), score=score)
-
-
-def compare(solver: Solver, federation: Federation, cohort: Cohort, state: State, step: Array) -> Look:
-    """The look of those who have not looked in this step, at the models that were there before it. Nobody drifts yet."""
-    who = cohort.mask & (state.looked[cohort.ids] < step)
-    there = state.found.active & (state.born < step)
-    losses = solver.losses(federation, state.found.models, cohort.ids, who)
-    compared = jnp.where(there[:, None], losses, jnp.nan)
-    best = jnp.where(jnp.any(~jnp.isnan(compared), axis=0), least_loss(compared), jnp.argmax(there))
-    best = jnp.where(who, best, jnp.maximum(state.found.labels[cohort.ids], 0)).astype(jnp.int32)
-    least = jnp.take_along_axis(losses, best[None], axis=0)[0]
-    return Look(who, there, losses, best, least, jnp.zeros_like(who))
-
-
-def remembered(state: State, cohort: Cohort, look: Look, step: Array) -> State:
-    """The state after those who look have noted their least loss and taken the best model."""
-    ids = jnp.where(look.who, cohort.ids, state.loss.shape[0])
-    looked, loss = state.looked.at[ids].set(step, mode="drop"), state.loss.at[ids].set(look.least, mode="drop")
-    labels = join(state.found.labels, cohort, look.best)
-    return state._replace(found=state.found._replace(labels=labels), looked=looked, loss=loss)
+    def compare(self, ask: Ask, state: State, step: Array) -> Look:
+        """Return the look of those who have not looked in this step, at the models that were there before it."""
+        ids, known = ask.cohort.ids, state.memory
+        who = ask.cohort.mask & (known.looked[ids] < step)
+        there = state.there & (known.born < step)
+        losses = ask.of(who, there).losses(state.models)
+        compared = jnp.where(there[:, None], losses, jnp.nan)
+        best = jnp.where(jnp.any(~jnp.isnan(compared), axis=0), least_loss(compared), jnp.argmax(there))
+        best = jnp.where(who, best, jnp.maximum(state.labels[ids], 0)).astype(jnp.int32)
+        least = jnp.take_along_axis(losses, best[None], axis=0)[0]
+        begins = (known.looked[ids] < 0) & (self.begin == "each")
+        return Look(who, there, losses, best, least, who & (begins | (least > known.loss[ids] + ask.hyper["delta"])))
 
 
-def unions(federation: Federation, cohort: Cohort, look: Look, delta: Array) -> Array:
+def remembered(ask: Ask, state: State, look: Look, step: Array) -> State:
+    """Return the state after those who look have noted their least loss and taken the best model."""
+    known, ids = state.memory, jnp.where(look.who, ask.cohort.ids, state.labels.shape[0])
+    looked, loss = known.looked.at[ids].set(step, mode="drop"), known.loss.at[ids].set(look.least, mode="drop")
+    labels = join(state.labels, ask.cohort, look.best)
+    return state._replace(labels=labels, memory=known._replace(looked=looked, loss=loss))
+
+
+def unions(ask: Ask, look: Look, delta: Array) -> Array:
     """i32[K]: the lowest model of those that each model becomes one with."""
     k = look.there.shape[0]
     finite = jnp.all(jnp.isfinite(look.losses) | ~look.there[:, None], axis=0)
     counted = look.who & ~look.drifts & finite
-    weight = jnp.where(members(look.best, k, counted), sizes(federation, cohort), 0.0)
+    weight = jnp.where(members(look.best, k, counted), ask.sizes, 0.0)
     total = jnp.sum(weight, axis=1)
     losses = jnp.where(look.there[:, None] & counted, look.losses, 0.0)
     each = jnp.matmul(losses, weight.T, precision=jax.lax.Precision.HIGHEST) / jnp.maximum(total, 1.0)  # L_ij
@@ -179,11 +164,11 @@ def unions(federation: Federation, cohort: Cohort, look: Look, delta: Array) -> 
     return complete_linkage(jnp.where(taken[:, None] & taken[None, :], apart, jnp.inf), delta)
 
 
-def merged(federation: Federation, cohort: Cohort, state: State, look: Look, root: Array) -> State:
-    """The state after the models of each union have become their mean, by the samples of the clients that stay with them."""
-    (models, labels, active), k = state.found, root.shape[0]
-    leaving = jnp.where(look.drifts, cohort.ids, labels.shape[0])
-    count = jnp.asarray(federation.train.count, jnp.float32).at[leaving].set(0.0, mode="drop")
+def merged(ask: Ask, state: State, look: Look, root: Array) -> State:
+    """Return the state after the models of each union have become their mean, by the samples of the clients that stay with them."""
+    models, labels, k = state.models, state.labels, state.clusters
+    leaving = jnp.where(look.drifts, ask.cohort.ids, labels.shape[0])
+    count = jnp.asarray(ask.federation.train.count, jnp.float32).at[leaving].set(0.0, mode="drop")
     samples = jnp.where(members(labels, k), count, 0.0).sum(axis=1)
     joins = members(root, k)
     weight = jnp.where(joins, samples, 0.0)
@@ -191,33 +176,24 @@ def merged(federation: Federation, cohort: Cohort, state: State, look: Look, roo
     mean = jnp.matmul(shares, jnp.where(usable(models)[:, None], models, 0.0), precision=jax.lax.Precision.HIGHEST)
     models = jnp.where((joins.sum(axis=1) > 1)[:, None], mean, models)
     labels = jnp.where(labels >= 0, root[jnp.maximum(labels, 0)], -1)
-    return state._replace(found=Found(models, labels, active & (root == jnp.arange(k))))
+    return state._replace(models=models, labels=labels, active=state.there & (root == jnp.arange(k)))
 
 
-def begun(federation: Federation, cohort: Cohort, state: State, look: Look, step: Array) -> tuple[State, Array, Array]:
-    """(the state after clients that drift have begun new models, i32[S] the model of each participant, bool[S] who has a new one).
-    Free places are taken first, then those of models that nobody has, the one unused for the longest time first."""
-    (models, labels, active), k = state.found, state.born.shape[0]
-    kind = jnp.where(active, 1 + members(labels, k).any(axis=1), 0)  # free, unused, in use
-    order, room = jnp.lexsort((state.used, kind)), jnp.sum(kind < 2)
-    by_uid = jnp.argsort(jnp.where(look.drifts, federation.uid[cohort.ids], jnp.iinfo(jnp.int32).max), stable=True)
+def begun(ask: Ask, state: State, look: Look, step: Array) -> tuple[State, Array, Array]:
+    """Return (the state after clients that drift have begun new models, i32[S] the model of each participant, bool[S] who has a
+    new one). Free places are taken first, then those of models that nobody has, the one unused for the longest time first."""
+    known, cohort, active, k = state.memory, ask.cohort, state.there, state.clusters
+    kind = jnp.where(active, 1 + members(state.labels, k).any(axis=1), 0)  # free, unused, in use
+    order, room = jnp.lexsort((known.used, kind)), jnp.sum(kind < 2)
+    by_uid = jnp.argsort(jnp.where(look.drifts, ask.federation.uid[cohort.ids], jnp.iinfo(jnp.int32).max), stable=True)
     rank = jnp.argsort(by_uid)
     place, isolated = order[jnp.minimum(rank, k - 1)], look.drifts & (rank < room)
     at = jnp.where(isolated, place, k)
     which = jnp.where(isolated, place, look.best).astype(jnp.int32)
-    used = jnp.where(members(which, k, cohort.mask).any(axis=1), step, state.used)
-    born = state.born.at[at].set(step, mode="drop")
-    models = models.at[at].set(state.first, mode="drop")
-    found = Found(models, join(labels, cohort, which), active.at[at].set(True, mode="drop"))
-    return state._replace(found=found, born=born, used=used), which, isolated
+    used = jnp.where(members(which, k, cohort.mask).any(axis=1), step, known.used)
+    known = known._replace(born=known.born.at[at].set(step, mode="drop"), used=used)
+    models, active = state.models.at[at].set(known.first, mode="drop"), active.at[at].set(True, mode="drop")
+    return state._replace(models=models, labels=join(state.labels, cohort, which), active=active, memory=known), which, isolated
 
 
-def with_looks(sent: Traffic, look: Look, fetched: Array, merging: Array) -> Traffic:
-    """The traffic of a round with the models that are compared, those that are `fetched` bool[S] after it, and the losses."""
-    compared, looks = jnp.sum(look.there, dtype=jnp.int32), jnp.sum(look.who, dtype=jnp.int32)
-    told = jnp.where(merging & (compared > 1), looks * compared, 0)
-    more = looks * (compared - 1) + jnp.sum(fetched, dtype=jnp.int32)
-    return sent._replace(vectors_down=sent.vectors_down + more, floats_up=sent.floats_up + told)
-
-
-feddrift = Entry(Config, make)
+feddrift = entry("feddrift", FedDrift)

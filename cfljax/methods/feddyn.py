@@ -44,7 +44,7 @@ class FedDyn(Controlled):
         return LocalStep.of(hyper)._replace(mu=hyper["alpha"])
 
     def move(self, models: Array, mean: Array, control: Array, hyper: Hyper) -> Array:
-        """The mean of the w_i, less h / alpha."""
+        """Return the mean of the w_i, less h / alpha."""
         return models + mean + control
 
 

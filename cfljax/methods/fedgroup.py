@@ -117,7 +117,7 @@ class FedGroup(CountedConfig, Clustered):
         return rounds, 1 if self.every is None else 1 + (rounds - 1) // self.every
 
     def check(self, where: str) -> None:
-        """Combinations; raises SpecError."""
+        """Raise SpecError for options that contradict each other."""
         if self.pretrain_epochs is not None and self.pretrain_steps != 50:
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
         if self.every is not None and self.snapshots:
@@ -127,7 +127,7 @@ class FedGroup(CountedConfig, Clustered):
             raise SpecError(f'{where}.clusters = "auto": cold_start = "rcc" looks at no updates; give a number of clusters')
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Combinations with the rest of a run; raises SpecError."""
+        """Raise SpecError for what cannot be combined in a run."""
         super().check_run(where, train, data, model)
         if train.server is not None and self.moving:
             why = "newcomers are compared with what the round made of the models, before the server's step"
@@ -181,8 +181,8 @@ class FedGroup(CountedConfig, Clustered):
         return inter_group(models, hyper["eta_g"], self.inter_group, state.memory.active)
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Compass:
-        """What newcomers are compared with from now on: from the auxiliary model, the groups' latest updates (a group that has not
-        moved keeps its last), or where the groups' models lie."""
+        """Return what newcomers are compared with from now on: from the auxiliary model, the groups' latest updates (a group that
+        has not moved keeps its last), or where the groups' models lie."""
         compass = before.memory
         if not self.moving:
             return compass
@@ -193,7 +193,7 @@ class FedGroup(CountedConfig, Clustered):
         return compass._replace(start=start, directions=latest if self.newcomer == "latest" else from_start)
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
-        """The newcomers of the round, and how many clients each group has had so far."""
+        """Return the newcomers of the round, and how many clients each group has had so far."""
         new = ask.cohort.mask & (before.labels[ask.cohort.ids] < 0)
         groups = jnp.where(after.labels >= 0, after.labels, after.clusters)
         members = jnp.zeros(after.clusters, jnp.int32).at[groups].add(1, mode="drop")

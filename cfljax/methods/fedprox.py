@@ -24,6 +24,8 @@ PAPER = "Li et al. 2020"
 class FedProx(FedAvg):
     """FedProx: FedAvg with a proximal term in the local objective."""
 
+    one_sum = True
+
     mu: float = option(1.0, "strength of the pull to the global model", low=0.0, traced=True)
 
     def step(self, hyper: Hyper) -> LocalStep:

@@ -59,7 +59,7 @@ class FedRC(Soft):
         return jnp.log(label_weights(jnp.sum(state.memory, axis=0)))
 
     def remember(self, state: Mixed, solver: Solver, federation: Federation, cohort: Cohort, shares: Array) -> Array:
-        """The sums of the participants."""
+        """Return the sums of the participants."""
         sums = _by_label(solver, federation, cohort, shares)
         there = jnp.where(cohort.mask & jnp.isfinite(sums).all(axis=(1, 2)), cohort.ids, federation.clients)
         return state.memory.at[there].set(sums, mode="drop")

@@ -39,7 +39,7 @@ class FedRep(Clustered):
     average: str = option("uniform", "weights of the participants", choices=("uniform", "samples"))
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Combinations with the rest of a run; raises SpecError."""
+        """Raise SpecError for what cannot be combined in a run."""
         super().check_run(where, train, data, model)
         if train.steps is not None:
             raise SpecError(f"train.steps = {train.steps}: {where} counts epochs; give train.epochs")

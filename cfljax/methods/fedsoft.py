@@ -72,13 +72,13 @@ class Config(PersonalConfig):
     floor: float = option(1e-4, "least share of a cluster in a client", above=0.0, high=1.0, traced=True)
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Combinations with the rest of a run; raises SpecError."""
+        """Raise SpecError for what cannot be combined in a run."""
         if train.transit.privacy is not None and self.start == "own":
             why = "whole personal models would be summed, of which only the last change is clipped"
             raise SpecError(f'{where}.start = "own" with train.privacy: {why}; give start = "centres"')
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """A participant is in the sums of several clusters."""
+        """Count a participant in the sums of several clusters."""
         return rounds * self.clusters, 0
 
 
@@ -167,7 +167,7 @@ def estimated(solver: Solver, federation: Federation, state: State, who: Array, 
 
 
 def sent(federation: Federation, cohort: Cohort, due: Array, clusters: int) -> Traffic:
-    """The traffic of a round: of those who train, and of the clients that estimate (`due` bool[C]) and have arrived."""
+    """Return the traffic of a round: of those who train, and of the clients that estimate (`due` bool[C]) and have arrived."""
     told = traffic(cohort, vectors_down=clusters)
     asked = clusters * jnp.sum(due & (federation.arrive <= cohort.round), dtype=jnp.int32)
     return told._replace(vectors_down=told.vectors_down + asked, floats_up=told.floats_up + asked)

@@ -141,14 +141,14 @@ class FeSEM(CountedConfig, Clustered):
         return squared_distances(state.memory.own[ask.cohort.ids], centres).T
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Weights:
-        """The weights of those that have trained."""
+        """Return the weights of those that have trained."""
         weights, cohort = before.memory, ask.cohort
         into = jnp.where(cohort.mask & done.sane, cohort.ids, weights.own.shape[0])
         new = (before.models[done.which] + done.moves)[:, self.compared(ask)]
         return weights._replace(own=weights.own.at[into].set(new, mode="drop"))
 
     def compared(self, ask: Ask) -> np.ndarray | slice:
-        """The positions i64[p] of the compared weights in a model's vector."""
+        """Return the positions i64[p] of the compared weights in a model's vector."""
         model, parts, part = ask.solver.model, ask.solver.parts, self.compare
         if self.program == "fedgroup" or part == "whole":
             return slice(None)

@@ -53,7 +53,7 @@ class FLHC(FedAvg):
     similarity: str = similarity()
 
     def check(self, where: str) -> None:
-        """Combinations; raises SpecError."""
+        """Raise SpecError for options that contradict each other."""
         if self.linkage == "ward" and self.metric != "l2":
             raise SpecError(f'{where}.linkage = "ward": is defined for metric = "l2" only, not "{self.metric}"')
         if self.similarity == "sketch" and self.metric == "l1":

@@ -97,7 +97,7 @@ class Joint(CountedConfig, Clustered):
         return 2 * hyper["lam"] + (1 - hyper["lam"]) * hyper["privacy.choice.clip"]
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """A private choice needs a similarity with bounds; raises SpecError."""
+        """Raise SpecError for a private choice by a similarity without bounds."""
         super().check_run(where, train, data, model)
         if train.transit.choice is not None and self.similarity == "euclidean":
             why = "a distance has no bound that the choice could be private by; take a cosine"

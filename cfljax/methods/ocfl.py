@@ -6,7 +6,7 @@ model, OPTICS clusters their weights without being given a number of clusters, a
 3. Noise points join a cluster, are clusters of their own, or are left out of training and scored with the initial model. Kept with
    the results: `ari` against the true groups at this point, `ari_optics` with every noise point as a cluster of its own, `found`
    clusters and `noise` points.
-4. While there are more than `merge_to` clusters, the two with the most similar mean weights become one.
+4. While there are more than `merge_to` clusters, the two most similar ones become one, by their mean weights.
 5. FedAvg inside each cluster: each round draws `clients_per_cluster` clients of each (all, where it has fewer), so
    `train.participation` has no effect; `train.dropout` and `train.stragglers` act on the clients drawn. A client that arrives late
    trains as in step 1 and joins the cluster with the most similar mean weights.
@@ -16,8 +16,8 @@ Readings:
   "isolate"`, `"drop"`.
 - Distance. Paper: OPTICS's default on the weights; cosine where it argues. Here: Euclidean. Option: `metric = "cosine"`.
 - Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: none unless asked; to a given
-  number, or to one found from the clients' updates of step 1 (`round/auto.py`). Option: `merge_to`,
-  `auto`, `most`.
+  number, or to one found from the clients' updates of step 1 (`round/auto.py`), by mean weights, which their common start makes
+  much alike, or by mean updates. Option: `merge_to`, `merge_by = "updates"`, `auto`, `most`.
 - Times. Paper: once. Here: once; or anew after some rounds (`round/anew.py`), where clusters have `max_clusters` places
   and more clusters than places are merged as in step 4. Option: `every`, `max_clusters`.
 - Start of the clusters. Paper: not said. Here: w_0. Option: none.
@@ -77,6 +77,7 @@ class OCFL(CountedConfig, Clustered):
     merge_to: int | str | None = option(
         None, 'merge similar clusters down to this number, or "auto": one that is found', low=1, choices=("auto",)
     )
+    merge_by: str = option("weights", "merge clusters by their mean weights, or updates", choices=("weights", "updates"))
     clients_per_cluster: int = option(10, "participants per round and cluster (train.participation has no effect)", low=1)
     average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     every: int | None = every()
@@ -84,7 +85,7 @@ class OCFL(CountedConfig, Clustered):
     similarity: str = similarity()
 
     def check(self, where: str) -> None:
-        """Combinations; raises SpecError."""
+        """Raise SpecError for options that contradict each other."""
         if self.every is None and self.max_clusters != OCFL.max_clusters:
             raise SpecError(f"{where}.max_clusters = {self.max_clusters}: it has an effect only with `every`; leave it out")
 
@@ -105,27 +106,26 @@ class OCFL(CountedConfig, Clustered):
         moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
         weights = shortened(start[None], self.similarity) + moves
         number = ask.clusters(moves[:n], first) if self.counts_clusters else None
-        found = self.cluster(weights[:n], np.asarray(ask.federation.group)[first], number)
+        found = self.cluster(weights[:n], moves[:n], np.asarray(ask.federation.group)[first], number)
         known = np.concatenate([found.labels, np.full(len(later), -1)])
         nearest = host.nearest_mean_cosine(weights, known, np.arange(n, n + len(later)))
         labels, guess = ask.of_all((first, found.labels)), ask.of_all((first, found.labels), (later, nearest))
         rows = self.max_clusters if self.every is not None else len(places(int(found.labels.max()) + 1))
         return Begun(np.tile(start, (rows + self.leaves_out, 1)), labels, guess, extras=found.extras)
 
-    def cluster(self, weights: np.ndarray, group: np.ndarray, number: int | None = None) -> OpticsClusters:
-        """HOST. Steps 2 to 4 on weights f32[n, d]; group i32[n] are the true groups, for the record. `number`: the one to merge to
-        that was found, in place of a given `merge_to`."""
+    def cluster(self, weights: np.ndarray, moves: np.ndarray, group: np.ndarray, number: int | None = None) -> OpticsClusters:
+        """HOST. Steps 2 to 4 on weights f32[n, d] and how they have moved; group i32[n] are the true groups, for the record.
+        `number`: the one to merge to that was found, in place of a given `merge_to`."""
         raw = host.optics(weights, self.min_samples, self.xi, self.metric)
         if (raw < 0).all():
             warnings.warn("ocfl: OPTICS found no cluster; all clients are in one", stacklevel=2)
         labels, alone = host.settle_noise(weights, raw, self.noise), host.settle_noise(weights, raw, "isolate")
-        found = {"ari": _rand_index(labels, group), "ari_optics": _rand_index(alone, group)}
-        found |= {"found": float(labels.max() + 1), "noise": float(np.sum(raw < 0))}
+        index = {"ari": _rand_index(labels, group), "ari_optics": _rand_index(alone, group)}
+        found = index | {"found": labels.max() + 1, "noise": np.sum(raw < 0)}
         wanted = self.merge_to if isinstance(self.merge_to, int) else number
-        if self.every is not None:
-            wanted = min(wanted or self.max_clusters, self.max_clusters)
+        wanted = wanted if self.every is None else min(wanted or self.max_clusters, self.max_clusters)
         if wanted is not None:
-            labels = host.merge_to(weights, labels, wanted)
+            labels = host.merge_to(weights if self.merge_by == "weights" else moves, labels, wanted)
         return OpticsClusters(labels, {name: np.array(value, np.float32) for name, value in found.items()})
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:

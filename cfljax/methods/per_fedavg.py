@@ -44,7 +44,7 @@ PAPER = "Fallah et al. 2020"
 class PerFedAvg(Clustered):
     """Per-FedAvg: a global model that is one step away from each client's own."""
 
-    own_steps = True
+    own_steps, one_sum = True, True
 
     alpha: float = option(0.01, "length of a client's own step", low=0.0, traced=True)
     hessian: bool = option(False, "whether steps have the term of second derivatives")

@@ -49,7 +49,7 @@ class Carry(NamedTuple):
 class PFedMe(AtHome):
     """pFedMe: personal models near a global one, which moves towards them."""
 
-    own_steps = True
+    own_steps, one_sum = True, True
 
     lam: float = option(15.0, "strength of the pull of personal models to the global one", low=0.0, traced=True)
     inner_steps: int = option(5, "steps of a personal model on each batch", low=1)

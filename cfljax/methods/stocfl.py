@@ -32,30 +32,43 @@ from typing import NamedTuple
 
 from cfljax import keys
 from cfljax.kernels.cosine import cosine_matrix
-from cfljax.kernels.mix import usable
-from cfljax.kernels.unite import unite
+from cfljax.kernels.unite import slots, unite
 from cfljax.lazy import jnp
-from cfljax.local.averages import add_lengths, averages
-from cfljax.local.reports import report_trained
-from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
-from cfljax.local.solver import Solver
-from cfljax.registry import Entry
+from cfljax.local.averages import AVERAGES
 from cfljax.registry.options import option
-from cfljax.round.common import first_model, traffic, with_exchange
-from cfljax.round.config import AverageConfig
-from cfljax.round.pretrain import in_chunks, pretrain, solver_before
-from cfljax.round.similarity import brief, compared_size, similarity, train_and_compare
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model
+from cfljax.round.ask import Ask
+from cfljax.round.clustered import Clustered
+from cfljax.round.entry import entry
+from cfljax.round.similarity import brief, compared_size, similarity
+from cfljax.round.state import State
+from cfljax.types import Array, Hyper
 
 PAPER = "Zeng et al. 2023"
 
 
+class Seen(NamedTuple):
+    """What new clients are compared with."""
+
+    anchor: Array
+    """f32[d]: w_0."""
+    moves: Array
+    """f32[K, m]: the sum of the members' ψ, or of sketches of them."""
+    members: Array
+    """i32[K]: how many clients have joined each cluster; 0: the place is free."""
+
+    @property
+    def means(self) -> Array:
+        """f32[K, m]: the mean ψ of each cluster; zero for a free place."""
+        return self.moves / jnp.maximum(self.members, 1)[:, None]
+
+
 @dataclasses.dataclass(frozen=True)
-class Config(AverageConfig):
-    """Options of StoCFL."""
+class StoCFL(Clustered):
+    """StoCFL: clusters whose first moves are alike become one, near a global model."""
 
-    trains_once = False
+    makes_models = True
 
+    average: str = option("samples", "weights of the participants", choices=AVERAGES)
     max_clusters: int = option(16, "the most clusters; who finds no room joins the most similar one", low=1)
     tau: float = option(
         0.3, "clusters whose mean first moves have at least this cosine become one", low=-1.0, high=1.0, traced=True
@@ -64,126 +77,59 @@ class Config(AverageConfig):
     pretrain_epochs: int = option(1, "local epochs of the first move", low=1)
     similarity: str = similarity(again=False, default="sketch")
 
-    @property
-    def no_feedback(self) -> str:
-        """What is dropped of one of them is not what the other lacks."""
-        return "it sends two updates a round"
+    def pull(self, hyper: Hyper) -> Array:
+        """Of the clusters' models to ω."""
+        return hyper["lam"]
 
-    def releases(self, rounds: int) -> tuple[int, int]:
-        """A participant is in two sums a round: of its cluster and of all."""
-        return 2 * rounds, 0
+    def first(self, ask: Ask, state: State) -> State:
+        """Make room for clusters, of which there are none."""
+        moves = jnp.zeros((state.clusters, compared_size(state.models.shape[1], self.similarity)))
+        return state._replace(active=None, memory=Seen(state.models[0], moves, jnp.zeros(state.clusters, jnp.int32)))
 
+    def prepare(self, ask: Ask, state: State) -> State:
+        """Let new participants train from the anchor, and unite clusters."""
+        new = ask.cohort.mask & (state.labels[ask.cohort.ids] < 0)
+        psi = ask.of(new).moves(state.memory.anchor, self.similarity, self.pretrain_epochs)
+        state, ask.diag["without_room"] = placed(ask, state, psi, new)
+        return state
 
-class State(NamedTuple):
-    """The clusters, and what new clients are compared with."""
+    def choose(self, ask: Ask, state: State) -> Array:
+        """i32[S]: its cluster."""
+        return jnp.maximum(state.labels[ask.cohort.ids], 0)
 
-    models: Array
-    """f32[K, d]."""
-    w: Array
-    """f32[1, d] the global model."""
-    anchor: Array
-    """f32[1, d]: w_0."""
-    moves: Array
-    """f32[K, m]: the sum of the members' ψ, or of sketches of them."""
-    members: Array
-    """i32[K]: how many clients have joined each cluster; 0: the place is free."""
-    labels: Array
-    """i32[C]; −1: has not taken part yet."""
+    def join(self, ask: Ask, state: State) -> Array:
+        """i32[C]: the cluster of a client that was never drawn, if one is similar enough; else −1."""
+        means = state.memory.means
 
+        def nearest(moves: Array) -> Array:
+            cosines = jnp.where(state.memory.members > 0, cosine_matrix(brief(moves, self.similarity), means), -jnp.inf)
+            return jnp.where(jnp.max(cosines, axis=1) >= ask.hyper["tau"], jnp.argmax(cosines, axis=1), -1)
 
-def make(config: Config, model: Model, solver: Solver) -> Method:
-    """StoCFL: clusters whose first moves are alike become one, near a global model."""
-    k, how = config.max_clusters, config.similarity
-    pulling = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["lam"]))
-    before = solver_before(solver, config.pretrain_epochs)
-
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
-        w = first_model(key, model)[None]
-        moves, nobody = jnp.zeros((k, compared_size(model.size, how))), jnp.zeros(k, jnp.int32)
-        return State(jnp.tile(w, (k, 1)), w, w, moves, nobody, jnp.full(federation.clients, -1, jnp.int32))
-
-    def first_moves(key: Array, state: State, federation: Federation, cohort: Cohort, new: Array, hyper: Hyper) -> Array:
-        """f32[S, m]: ψ of the participants where `new` bool[S]; zero elsewhere, and where it is not finite."""
-        jobs = Jobs(cohort.ids, new, jnp.ones(new.shape), state.anchor, jnp.zeros_like(cohort.ids))
-        nothing = Mixing(jnp.zeros((1, new.shape[0])), state.anchor)
-        psi = train_and_compare(how, before, keys.fold(key, "pretrain"), federation, jobs, hyper, nothing)[1]
-        return jnp.where((new & usable(psi))[:, None], psi, 0.0)
-
-    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        new = cohort.mask & (state.labels[cohort.ids] < 0)
-        psi = first_moves(key, state, federation, cohort, new, hyper)
-        state, crowded = placed(state, federation, cohort, psi, new, hyper["tau"])
-        which, everyone = jnp.maximum(state.labels[cohort.ids], 0), jnp.zeros_like(cohort.ids)
-        of_all = Mixing(averages(solver, federation, cohort, everyone, 1, config.average, hyper), state.w)
-        whole = train_and_mix(solver, key, federation, jobs_from(cohort, state.w, everyone), hyper, of_all)
-        inside = Mixing(averages(pulling, federation, cohort, which, k, config.average, hyper), state.models)
-        jobs = jobs_from(cohort, state.models, which, anchor=state.w, anchor_of=everyone)
-        beside = solver.rule(key, hyper, 1.0)  # noise of its own: the same batches, but another sum
-        trained = train_and_mix(pulling, key, federation, jobs, hyper, inside, rule=beside)
-        after, sent = trained.mixed.new, add_lengths(traffic(cohort, 2, 2), cohort, config.average)
-        sent = with_exchange(sent, jnp.sum(new, dtype=jnp.int32))
-        info = report_trained(federation, cohort, trained, which, after - state.models, sent, without_room=crowded)
-        either = cohort.mask & ~(trained.kept.finite & whole.kept.finite)
-        return state._replace(models=after, w=whole.mixed.new), info._replace(nonfinite=jnp.sum(either, dtype=jnp.int32))
-
-    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
-        means = mean_moves(state)
-
-        def nearest(ids: Array, mask: Array) -> Array:
-            psi = brief(pretrain(before, keys.root(0), federation, hyper, state.anchor[0], ids, mask), how)
-            cosines = jnp.where(state.members > 0, cosine_matrix(psi, means), -jnp.inf)
-            return jnp.where(jnp.max(cosines, axis=1) >= hyper["tau"], jnp.argmax(cosines, axis=1), k)
-
-        found = in_chunks(nearest, federation.trains & (state.labels < 0))
-        return jnp.where(state.labels >= 0, state.labels, jnp.where(found >= 0, found, k))
-
-    def models(state: State) -> tuple[Array, Array]:
-        return jnp.concatenate([state.models, state.w]), state.labels
-
-    def also(state: State) -> dict[str, tuple[Array, Array]]:
-        return {"global": (state.w, jnp.zeros_like(state.labels))}
-
-    return Method(init, round, models, score=score, also=also)
+        everyone = ask.of(ask.federation.trains & (state.labels < 0))
+        everyone.key = keys.root(0)  # no round's draws
+        return everyone.pretrained(state.memory.anchor, nearest, self.pretrain_epochs)
 
 
-def mean_moves(state: State) -> Array:
-    """f32[K, m]: the mean ψ of each cluster; zero for a free place."""
-    return state.moves / jnp.maximum(state.members, 1)[:, None]
-
-
-def placed(state: State, federation: Federation, cohort: Cohort, psi: Array, new: Array, tau: Array) -> tuple[State, Array]:
-    """The state after the new participants (`new` bool[S]) have become clusters of their own and similar clusters one; and i32[]
-    how many of them found no room. Nodes of the comparison are the K clusters, then the participants by identity."""
-    k, clients = state.models.shape[0], state.labels.shape[0]
-    order = jnp.argsort(jnp.where(new, federation.uid[cohort.ids], jnp.iinfo(jnp.int32).max), stable=True)
-    present = jnp.concatenate([state.members > 0, new[order]])
-    similar = cosine_matrix(jnp.concatenate([mean_moves(state), psi[order]]), mask=present)
-    size = jnp.concatenate([state.members, new[order].astype(jnp.int32)])
+def placed(ask: Ask, state: State, psi: Array, new: Array) -> tuple[State, Array]:
+    """Return (the state after new participants, `new` bool[S], have become clusters of their own and similar clusters one, i32[]
+    how many of them found no room). Nodes of the comparison are the K clusters, then the participants by identity."""
+    k, clients, seen, ids, tau = state.clusters, state.labels.shape[0], state.memory, ask.cohort.ids, ask.hyper["tau"]
+    assert state.whole is not None
+    order = jnp.argsort(jnp.where(new, ask.federation.uid[ids], jnp.iinfo(jnp.int32).max), stable=True)
+    present = jnp.concatenate([seen.members > 0, new[order]])
+    similar = cosine_matrix(jnp.concatenate([seen.means, psi[order]]), mask=present)
+    size = jnp.concatenate([seen.members, new[order].astype(jnp.int32)])
     root, kept = unite(similar, tau, size, present, k)
-    place, crowded = places(root, present, similar, k)
+    place, crowded = slots(root, present, similar, k)
     into = jnp.where(present, place, k)  # beyond the last place: dropped
-    old = jnp.zeros(k, jnp.int32).at[into[:k]].add(state.members, mode="drop")
-    models = jnp.where((old > 0)[:, None], state.models[jnp.minimum(kept[:k], k - 1)], state.w)  # a new cluster begins at ω
-    moves = jnp.zeros_like(state.moves).at[into].add(jnp.concatenate([state.moves, psi[order]]), mode="drop")
-    members = jnp.zeros_like(state.members).at[into].add(size, mode="drop")
+    old = jnp.zeros(k, jnp.int32).at[into[:k]].add(seen.members, mode="drop")
+    models = jnp.where((old > 0)[:, None], state.models[jnp.minimum(kept[:k], k - 1)], state.whole)  # a new cluster begins at ω
+    moves = jnp.zeros_like(seen.moves).at[into].add(jnp.concatenate([seen.moves, psi[order]]), mode="drop")
+    members = jnp.zeros_like(seen.members).at[into].add(size, mode="drop")
     labels = jnp.where(state.labels >= 0, place[jnp.maximum(state.labels, 0)], -1)
-    joined = jnp.where(new[order], cohort.ids[order], clients)
+    joined = jnp.where(new[order], ids[order], clients)
     labels = labels.at[joined].set(place[k:], mode="drop")
-    return state._replace(models=models, moves=moves, members=members, labels=labels), crowded
+    return state._replace(models=models, labels=labels, memory=Seen(seen.anchor, moves, members)), crowded
 
 
-def places(root: Array, present: Array, similar: Array, clusters: int) -> tuple[Array, Array]:
-    """(i32[n] the place of each present node among K `clusters`, i32[] the nodes for which there is no room). A union has the
-    place of its lowest cluster, or the next free one; without room each of its nodes goes to the place of the most similar node."""
-    nodes = jnp.arange(root.shape[0], dtype=jnp.int32)
-    head = present & (root == nodes)
-    free = ~head[:clusters]
-    rank = jnp.cumsum(head & (nodes >= clusters)) - 1
-    ranked = jnp.argsort(~free, stable=True).astype(jnp.int32)
-    there = jnp.where(rank < jnp.sum(free), ranked[jnp.minimum(rank, clusters - 1)], -1)
-    place = jnp.where(nodes < clusters, nodes, there)[root]
-    nearest = jnp.argmax(jnp.where(present & (place >= 0), similar, -jnp.inf), axis=1)
-    return jnp.where(place >= 0, place, place[nearest]), jnp.sum(present & (place < 0), dtype=jnp.int32)
-
-
-stocfl = Entry(Config, make)
+stocfl = entry("stocfl", StoCFL)

@@ -15,6 +15,16 @@ from cfljax.results.result import Results
 from cfljax.store import Store
 from cfljax.store.rows import make_rows, unify_paths
 
+DISPLAYED = {
+    "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "feddyn": "FedDyn", "local": "Local only", "oracle": "Oracle",
+    "ccs_rfedavg": "CCS + RFedAvg", "joint": "Joint", "ifca": "IFCA", "ocfl": "OCFL", "fedgroup": "FedGroup", "fesem": "FeSEM",
+    "cfl_mgd": "CFL-MGD", "fedbcd": "FedBCD", "cfl_sattler": "Sattler's CFL", "fl_hc": "FL+HC", "pacfl": "PACFL", "ditto": "Ditto",
+    "one_shot": "One-shot K-means", "fedem": "FedEM", "fedrc": "FedRC", "fedsoft": "FedSoft", "apfl": "APFL", "pfedme": "pFedMe",
+    "per_fedavg": "Per-FedAvg", "fedamp": "FedAMP", "pfedgraph": "pFedGraph", "stocfl": "StoCFL", "feddrift": "FedDrift",
+    "fedper": "FedPer", "lg_fedavg": "LG-FedAvg", "fedrep": "FedRep", "fedbabu": "FedBABU",
+}  # fmt: skip
+"""Method -> its name in figures and in tables for papers, where the spec gives no label."""
+
 
 class Unit(NamedTuple):
     """The record of a run, and the store that has its arrays."""
@@ -52,23 +62,30 @@ class Configuration(NamedTuple):
     """The options in which it differs from others of its label."""
 
     @property
+    def called(self) -> str:
+        """Its label if the spec gives one, else what papers call the method."""
+        return DISPLAYED.get(self.method, self.label) if self.label == self.method else self.label
+
+    @property
     def name(self) -> str:
-        """The name with all options that vary."""
-        return self._named(self.options)
+        """The label with all options that vary."""
+        return _joined(self.folder and f"{self.folder}:", self.label, self.options)
 
     @property
     def legend(self) -> str:
         """The name in legends, without options that follow from the label."""
-        return self._named(tuple(pair for pair in self.options if pair in self.data or pair in self.telling))
+        own = [pair for pair in self.options if pair in self.data or pair in self.telling]
+        return _joined(self.folder and f"{self.folder}:", self.called, own)
 
     @property
     def short(self) -> str:
-        """The name in the rows of a block, where folder and data stand beside and above."""
-        return " ".join([self.label, *(f"{k}={v}" for k, v in self.telling if (k, v) not in self.data)])
+        """The label in the rows of a block, where folder and data stand beside and above."""
+        return _joined(self.label, [pair for pair in self.telling if pair not in self.data])
 
-    def _named(self, options: tuple[tuple[str, str], ...]) -> str:
-        folder = (f"{self.folder}:",) if self.folder else ()
-        return " ".join([*folder, self.label, *(f"{k}={v}" for k, v in options)])
+    @property
+    def title(self) -> str:
+        """As `short`, for the page and for papers."""
+        return _joined(self.called, [pair for pair in self.telling if pair not in self.data])
 
     @property
     def heading(self) -> str:
@@ -89,6 +106,11 @@ class Configuration(NamedTuple):
         """How many runs did not end well: `1 diverged, 2 failed`; "" for none. A configuration that lost runs is not compared with
         others, as `tune` drops a setting that lost a run: the mean of the runs that are left would flatter it."""
         return ", ".join(f"{n} {s}" for s in ("diverged", "failed") if (n := len(self.by_status(s))))
+
+
+def _joined(*words: str | Iterable[tuple[str, str]]) -> str:
+    """The words, and name=value of each option."""
+    return " ".join(part for word in words for part in ([word] if isinstance(word, str) else [f"{k}={v}" for k, v in word]) if part)
 
 
 class Collected(NamedTuple):

@@ -9,6 +9,7 @@ import html
 import json
 import math
 import re
+import time
 from collections.abc import Iterable
 from importlib.resources import files
 
@@ -19,6 +20,7 @@ from cfljax.report.configurations import Unit, option_of
 from cfljax.report.curves import MOST_CURVES
 from cfljax.report.page_data import page_json, styles
 from cfljax.report.report_data import ReportData
+from cfljax.store import busy
 from cfljax.store.tuned import read_search
 
 SCRIPTS = ("draw.js", "charts.js", "pictures.js", "page.js")
@@ -29,11 +31,12 @@ MOST_ROWS = 500
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
-def page(data: ReportData) -> str:
-    """The HTML of the report; the same data gives the same bytes."""
+def page(data: ReportData, live: bool = False) -> str:
+    """The HTML of the report; the same data gives the same bytes. `live`: it loads itself again every ten seconds."""
     scripts = [web(name) for name in SCRIPTS]
     parts = {
         "title": _escaped(data.collected.title),
+        "refresh": '<meta http-equiv="refresh" content="10">' if live else "",
         "about": _escaped(_about(data)),
         "cards": _cards(data),
         "warnings": "".join(f'<p class="warning">{_escaped(p)}</p>' for p in _shortened(data.problems, 5)),
@@ -110,7 +113,8 @@ def _cards(data: ReportData) -> str:
         assert (first := headline(data.table)) is not None
         accuracy = tables.number(first._replace(interval=False), best.cells[first.key])
         cards.append((f"Best, {first.heading}", f"{accuracy} %", best.configuration.legend))
-    cards.append(("Computing time", _duration(spent), "compiling included"))
+    waited, summed = busy(collected.stores), f"{_duration(spent)} of computing"
+    cards.append(("Time", _duration(waited or spent), f"{summed} side by side" if waited else "of computing, all runs together"))
     cards.append(("Device", ", ".join(_distinct(_device(unit.record.get("device")) for unit in units)) or "–", ""))
     return "".join(f"<div><dt>{_escaped(a)}</dt><dd>{_escaped(b)}<small>{_escaped(c)}</small></dd></div>" for a, b, c in cards)
 
@@ -189,7 +193,7 @@ def _table(data: ReportData) -> str:
 def _row(row: Row, columns: list[Column], folders: bool, shade: str) -> str:
     each = row.configuration
     swatch = f'<i class="swatch" style="background:{shade}"></i>' if shade else '<i class="swatch"></i>'
-    cells = [f'<th title="{_escaped(each.name)}">{swatch}{_escaped(each.short)}</th>']
+    cells = [f'<th title="{_escaped(each.name)}">{swatch}{_escaped(each.title)}</th>']
     if folders:
         cells.append(f'<td class="word">{_escaped(each.folder)}</td>')
     cells.append(f'<td data-value="{len(each.units)}">{_escaped(each.runs)}</td>')
@@ -225,7 +229,11 @@ def _troubles(units: list[Unit]) -> str:
 
 def _origin(data: ReportData) -> str:
     units = data.collected.units
+    events = [event for store in data.collected.stores for event in store.events()]
+    last = max((event["time"] for event in events if event["event"] == "done"), default=None)
     facts = {
+        "command": _distinct(event.get("command") for event in events)[-1:],
+        "date": [] if last is None else [time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(last))],
         "versions": _distinct(_pairs(unit.record.get("versions")) for unit in units),
         "device": _distinct(unit.record.get("device") for unit in units),
         "git": _distinct(_commit(unit.record.get("git")) for unit in units),

@@ -6,15 +6,16 @@ import base64
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypedDict, TypeVar
+from typing import Any, TypedDict
 
 import numpy as np
 
 from cfljax.report.comparison import COLUMNS, MAXIMUM, window_of
 from cfljax.report.configurations import Configuration
 from cfljax.report.curves import MOST_SEEDS, Band, Curves
+from cfljax.report.mixture_pictures import Mixture
 from cfljax.report.report_data import ReportData
-from cfljax.report.run_pictures import RunPictures
+from cfljax.report.run_pictures import OverRounds, RunPictures
 from cfljax.results.statistics import mean_and_deviation
 
 COLOURS, DASHES = 8, 4
@@ -23,7 +24,6 @@ PARTS = ("setup", "compile", "train", "eval")
 """Parts of the seconds of a run."""
 FIRST = ("accuracy", "accuracy_worst10", "loss", "ari", "nmi", "purity", "clusters", "bytes")
 """The first quantities of the page's menu, in this order; the others follow."""
-Kind = TypeVar("Kind")
 
 
 class Final(TypedDict):
@@ -75,28 +75,9 @@ def page_data(data: ReportData) -> dict[str, object]:
         "waited": [_numbers(each.waited) for each in data.curves],
         "final": finals_of(drawn),
         "time": [[timing(c, part) for part in PARTS] for c in drawn],
-        "pictures": [
-            {
-                "rounds": p.rounds.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups), "shade": "cluster",
-                "about": _of(len(p.groups), p.clients), **who,
-            }
-            for who, p in _pictures(data, lambda d: [d.assignment])
-        ],
-        "groups": [
-            {
-                "rounds": p.rounds.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups), "shade": "true group then",
-                "about": _of(len(p.groups), p.clients), **who,
-            }
-            for who, p in _pictures(data, lambda d: [d.groups])
-        ],
-        "mixtures": [
-            {
-                "name": p.name, "rounds": p.at.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups), "xlabel": p.xlabel,
-                "shade": "model",
-                "about": _of(p.drawn, p.clients), **who,
-            }
-            for who, p in _pictures(data, lambda d: d.mixtures)
-        ],
+        "pictures": _grids(data, lambda d: [d.assignment], "cluster"),
+        "groups": _grids(data, lambda d: [d.groups], "true group then"),
+        "mixtures": _grids(data, lambda d: d.mixtures, "model"),
         "trivial": [f"{c.legend} ({d.trivial})" for c, d in zip(drawn, data.pictures, strict=True) if d is not None and d.trivial],
         "counted": [
             f"{c.legend}, seed {d.seed}: {d.counted}" for c, d in zip(drawn, data.pictures, strict=True) if d and d.counted
@@ -108,7 +89,7 @@ def page_data(data: ReportData) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _pictures(data: ReportData, kind: Callable[[RunPictures], Sequence[Kind | None]]) -> Iterator[tuple[dict[str, object], Kind]]:
+def _pictures(data: ReportData, kind: Callable[[RunPictures], Sequence[Any]]) -> Iterator[tuple[dict[str, object], Any]]:
     """({config: number, seed}, picture) for every picture of a kind."""
     for config, each in enumerate(data.pictures):
         if each is None:
@@ -118,8 +99,19 @@ def _pictures(data: ReportData, kind: Callable[[RunPictures], Sequence[Kind | No
                 yield {"config": config, "seed": each.seed}, picture
 
 
-def _of(drawn: int, all_of_them: int) -> str:
-    return f"{drawn} of {all_of_them} clients" if drawn < all_of_them else ""
+def _grids(
+    data: ReportData, kind: Callable[[RunPictures], Sequence[OverRounds | Mixture | None]], shade: str
+) -> list[dict[str, object]]:
+    """The pictures that have a row for each client and a colour for each cell, which stands for a `shade`."""
+    p: OverRounds | Mixture
+    found: list[dict[str, object]] = []
+    for who, p in _pictures(data, kind):
+        own: dict[str, object] = {} if isinstance(p, OverRounds) else {"name": p.name, "xlabel": p.xlabel}
+        at, drawn = (p.rounds, len(p.groups)) if isinstance(p, OverRounds) else (p.at, p.drawn)
+        about = f"{drawn} of {p.clients} clients" if drawn < p.clients else ""
+        grid = {"rounds": at.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups), "shade": shade, "about": about}
+        found.append(grid | own | who)
+    return found
 
 
 def _bands(each: Sequence[Curves], pick: Callable[[Curves], dict[str, Band]], first: Sequence[str]) -> dict[str, list[object]]:

@@ -245,7 +245,7 @@ def _grid(
     for row in table:
         each = row.configuration
         chosen = dict(each.options)
-        words = [*([each.folder] if folders else []), each.label, *(chosen.get(o, "") for o in options), each.runs]
+        words = [*([each.folder] if folders else []), each.called, *(chosen.get(o, "") for o in options), each.runs]
         body.append([*map(escape, words), *(cell(c, row.cells[c.key]) for c in columns)])
     return head, body, len(folders) + 1 + len(options)
 

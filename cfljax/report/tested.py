@@ -31,7 +31,7 @@ def differences(table: Sequence[Row]) -> list[tuple[str, str, list[Line]]]:
         best = _best(block, column)
         lines = [] if column is None else [_line(row, row.cells[column.key].behind, row.cells[column.key].p) for row in block]
         if best is not None and (tested := [line for line in lines if line is not None]):
-            found.append((block[0].configuration.heading, best.configuration.short, tested))
+            found.append((block[0].configuration.heading, best.configuration.title, tested))
     return found
 
 
@@ -39,7 +39,7 @@ def _line(row: Row, behind: Difference | None, p: float | None) -> Line | None:
     if behind is None or p is None:
         return None
     mean, low, high = (_signed(100 * value) for value in behind[:3])
-    return row.configuration.short, mean, f"{low} to {high}", effect_text(behind), p_text(p), str(behind.n)
+    return row.configuration.title, mean, f"{low} to {high}", effect_text(behind), p_text(p), str(behind.n)
 
 
 def _signed(value: float, digits: int = 1) -> str:
@@ -83,9 +83,9 @@ def mean_ranks(table: Sequence[Row]) -> Ranks | None:
 
 def _by_name(block: Sequence[Row], column: Column) -> dict[str, float]:
     """Name of the method, with the folder where one block has the name twice -> mean over the seeds."""
-    names = [row.configuration.short for row in block]
+    names = [row.configuration.title for row in block]
     means = [(row.configuration, row.cells[column.key].mean) for row in block]
-    every = ((each.short, each.folder, mean) for each, mean in means if math.isfinite(mean) and not each.lost)
+    every = ((each.title, each.folder, mean) for each, mean in means if math.isfinite(mean) and not each.lost)
     return {name if names.count(name) == 1 else f"{folder}:{name}": mean for name, folder, mean in every}
 
 
@@ -117,7 +117,7 @@ def _about_lost(table: Sequence[Row]) -> list[str]:
     if not lost:
         return []
     where = {each.block: f"{each.heading}: " for each in lost if each.heading}
-    listed = [f"{each.short} ({where.get(each.block, '')}{each.lost} of {len(each.units)} runs)" for each in lost]
+    listed = [f"{each.title} ({where.get(each.block, '')}{each.lost} of {len(each.units)} runs)" for each in lost]
     more = [f"{len(listed) - MOST_LOST} more"] if len(listed) > MOST_LOST else []
     return [f"Not compared, as their means are over the runs that ended well: {_joined([*listed[:MOST_LOST], *more])}"]
 
@@ -141,7 +141,7 @@ def _about_tests(table: Sequence[Row], column: Column) -> list[str]:
     groups[False] = [row for row in tested if row not in groups[True]]
     words = {True: "is significantly better than", False: "does not differ significantly from"}
     listed = [f"{words[far]} {_joined([_against(row, column) for row in rows])}" for far, rows in groups.items() if rows]
-    return [*said, f"{best.configuration.short} {'; it '.join(listed)}"]
+    return [*said, f"{best.configuration.title} {'; it '.join(listed)}"]
 
 
 def _against(row: Row, column: Column) -> str:
@@ -150,7 +150,7 @@ def _against(row: Row, column: Column) -> str:
     far, p = cell.behind, p_text(cell.p)
     ends = f"95 % CI {0.0 - 100 * far.high:.1f} to {0.0 - 100 * far.low:.1f}"
     effect = effect_text(far._replace(effect=-far.effect))
-    return f"{row.configuration.short} (by {-100 * far.mean:.1f} points, {ends}, g {_equal(effect)}, p {_equal(p)}, n = {far.n})"
+    return f"{row.configuration.title} (by {-100 * far.mean:.1f} points, {ends}, g {_equal(effect)}, p {_equal(p)}, n = {far.n})"
 
 
 def _equal(text: str) -> str:

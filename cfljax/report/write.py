@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+import time
+import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from cfljax.registry.options import Table
 from cfljax.report import tables, tested
 from cfljax.report.comparison import Row
 from cfljax.report.page import page
@@ -14,6 +19,8 @@ from cfljax.results.result import Results
 from cfljax.store.atomic import store_errors, write_bytes
 
 PAGE = "index.html"
+EVERY = 10.0
+"""Seconds between two pages of a sweep that is being computed."""
 FORMS: dict[str, Callable[[Sequence[Row]], str]] = {
     "table.md": lambda table: "\n".join(part for part in (tables.markdown(table), tested.markdown(table)) if part),
     "table.tex": tables.latex,
@@ -28,15 +35,15 @@ def default_folder(folders: Sequence[str | os.PathLike[str]]) -> Path:
     return Path(folders[0]) / "report" if len(folders) == 1 else Path("report")
 
 
-def write(data: ReportData, out: str | os.PathLike[str], figures: bool = True, dpi: int = 200) -> Path:
+def write(data: ReportData, out: str | os.PathLike[str], figures: bool = True, dpi: int = 200, live: bool = False) -> Path:
     """Write the tables, the page and, if asked, the figures; return the path of the page. Figures of an earlier report
-    that have no numbers now are removed."""
+    that have no numbers now are removed. `live`: the page loads itself again and again."""
     folder = Path(out)
     with store_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for name, form in FORMS.items():
         write_bytes(folder / name, form(data.table).encode())
-    write_bytes(folder / PAGE, page(data).encode())
+    write_bytes(folder / PAGE, page(data, live).encode())
     if figures:
         _write_figures(data, folder / "figures", dpi)
     return folder / PAGE
@@ -54,6 +61,30 @@ def _write_figures(data: ReportData, folder: Path, dpi: int) -> None:
     for name in stale:
         with store_errors(folder / name):
             (folder / name).unlink(missing_ok=True)
+
+
+class LivePage:
+    """The page of a sweep that is being computed."""
+
+    def __init__(self, folder: str | os.PathLike[str], sweep: Table, target: float | None, show: bool):
+        """`show`: open it in the browser."""
+        self.folder, self.sweep, self.target = folder, sweep, target
+        self.path, self.next = default_folder([folder]) / PAGE, 0.0
+        if show or not self.path.exists():
+            self.write()
+        self.next = max(self.next, time.monotonic() + EVERY)
+        if show and not webbrowser.open_new_tab(self.path.resolve().as_uri()):
+            print(f"cfljax: --open: there is no browser; open {self.path}", file=sys.stderr)
+
+    def write(self) -> None:
+        """Write the page, but not again within EVERY seconds, and for a fiftieth of the time at most. If it cannot be written, the
+        sweep goes on."""
+        if (began := time.monotonic()) < self.next:
+            return
+        with contextlib.suppress(Exception):
+            results = Results(self.folder, target=self.target, sweep=self.sweep)
+            write(read([results], self.target), self.path.parent, figures=False, live=True)
+        self.next = time.monotonic() + max(EVERY, 50 * (time.monotonic() - began))
 
 
 def report(results: str | os.PathLike[str] | Results, figures: bool = False) -> Path:

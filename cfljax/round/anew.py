@@ -13,7 +13,7 @@ from cfljax.registry.options import option
 
 
 def every() -> int | None:
-    """The option of methods that cluster before round 0."""
+    """Return the option of methods that cluster before round 0."""
     return option(None, "rounds after which clients are clustered anew; without it once", low=1)
 
 

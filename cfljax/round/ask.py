@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cfljax import keys
 from cfljax.kernels.choose import clip_losses, least_loss, private_choice
+from cfljax.kernels.mix import usable
 from cfljax.lazy import jax, jnp
+from cfljax.local.rounds import Mixing, sizes
 from cfljax.local.solver import Solver
 from cfljax.round.choice import among, first_batches, is_private
 from cfljax.round.pretrain import in_chunks, pretrain, solver_before
+from cfljax.round.similarity import train_and_compare
 from cfljax.types import Array, Cohort, Federation, Hyper, Jobs
 
 
@@ -39,8 +43,19 @@ class Ask:
         """bool[K]: which models are in use; None: all."""
         self.more = jnp.zeros_like(cohort.ids)
         """i32[S]: the vectors that each participant was sent beyond the one that it trains."""
+        self.up = jnp.zeros_like(cohort.ids)
+        """i32[S]: the vectors that each participant has sent besides its updates of the round."""
+        self.floats = jnp.int32(0)
+        """i32[]: the numbers that participants have sent besides updates, all together."""
+        self.diag: dict[str, Array] = {}
+        """Further quantities of the round for the history, by name."""
         self.asked: Array | None = None
         """i32[]: how many clients have trained before the first round, which that bills; None: nobody."""
+
+    @property
+    def sizes(self) -> Array:
+        """f32[S]: the number of training samples of each participant."""
+        return sizes(self.federation, self.cohort)
 
     @property
     def private(self) -> bool:
@@ -48,13 +63,15 @@ class Ask:
         return self.in_round and is_private(self.hyper)
 
     def bound(self, losses: Array) -> Array:
-        """The losses, within the bounds that a private choice needs, if it is private."""
+        """Return the losses, within the bounds that a private choice needs, if it is private."""
         return clip_losses(losses, self.hyper["privacy.choice.clip"]) if self.private else losses
 
-    def of(self, who: Array) -> Ask:
-        """The same of those participants alone where `who` bool[S]. What they are sent is counted here."""
+    def of(self, who: Array, active: Array | None = None) -> Ask:
+        """Return the same of those participants alone where `who` bool[S], and of the models `active` bool[K] (None: as here). What
+        they are sent is counted here."""
         cohort = self.cohort._replace(mask=self.cohort.mask & who)
-        some = Ask(self.solver, self.key, self.federation, cohort, self.hyper, self.active, self.in_round)
+        active = self.active if active is None else active
+        some = Ask(self.solver, self.key, self.federation, cohort, self.hyper, active, self.in_round)
         some.whole = self
         return some
 
@@ -99,6 +116,18 @@ class Ask:
         cohort = self.cohort
         return some(cohort.ids, cohort.mask) if self.in_round else in_chunks(some, cohort.mask)
 
+    def moves(self, start: Array, similarity: str, epochs: int) -> Array:
+        """f32[S, m]: the updates, or sketches of them (`similarity`), of participants that train from `start` f32[d] before the
+        round; zero for all others, and where they are not finite."""
+        ids, who = self.cohort.ids, self.cohort.mask
+        jobs = Jobs(ids, who, jnp.ones(ids.shape), start[None], jnp.zeros_like(ids))
+        nothing, key = Mixing(jnp.zeros((1, ids.shape[0])), start[None]), keys.fold(self.key, "pretrain")
+        solver, whole = solver_before(self.solver, epochs), self.whole or self
+        moves = train_and_compare(similarity, solver, key, self.federation, jobs, self.hyper, nothing)[1]
+        self.send(1)
+        whole.up = whole.up + who
+        return jnp.where((who & usable(moves))[:, None], moves, 0.0)
+
     def batch_gradient(self, model: Array, batch: int, summed: bool, clients: Array, mask: Array) -> tuple[Array, Array]:
         """(f32[n, d], f32[n]): the gradient at a model f32[d], and the mean loss, on the first mini-batch of `batch` samples, of
         some of the participants i32[n]; `summed`: of the sum over the mini-batch."""
@@ -117,6 +146,10 @@ class Ask:
         sent = jnp.where(self.cohort.mask & who, vectors, 0)
         whole = self.whole or self
         whole.more = whole.more + sent
+
+    def report(self, floats: int | Array, who: Array) -> None:
+        """Count `floats` numbers that each participant sends where `who` bool[S]."""
+        self.floats = self.floats + floats * jnp.sum(self.cohort.mask & who, dtype=jnp.int32)
 
     def broadcast(self, vectors: int | Array) -> None:
         """Count `vectors` that everybody gets after each round, so that only those who missed the last round are sent them now."""
@@ -140,3 +173,10 @@ class Ask:
 
         found = jax.lax.map(some, parts)
         return jnp.moveaxis(found, 0, 1).reshape(form.shape[0], -1)[:, : clients.shape[0]]
+
+
+def ask_all(solver: Solver, key: Array, federation: Federation, who: Array, hyper: Hyper, active: Array | None = None) -> Ask:
+    """Return the ask of all clients where `who` bool[C], outside of a round."""
+    clients = jnp.arange(federation.clients, dtype=jnp.int32)
+    cohort = Cohort(clients, who, jnp.ones(clients.shape), jnp.int32(0))
+    return Ask(solver, key, federation, cohort, hyper, active, in_round=False)

@@ -54,11 +54,11 @@ class AtHome(PersonalConfig):
         return w
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """The local steps on both; without it they are trained one after the other, on the same batches."""
+        """Return the local steps on both; without it they are trained one after the other, on the same batches."""
         raise NotImplementedError
 
     def pull(self, hyper: Hyper) -> Array | None:
-        """The strength of the pull of the model at home to w, where both are trained one after the other; None: none."""
+        """Return the strength of the pull of the model at home to w, where both are trained one after the other; None: none."""
         return None
 
     def move(self, w: Array, mean: Array, hyper: Hyper) -> Array:
@@ -76,7 +76,7 @@ class AtHome(PersonalConfig):
 
 
 def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
-    """The functions of the method."""
+    """Return the functions of the method."""
     together = type(config).steps is not AtHome.steps
     both = solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule)) if together else solver
     alone = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=config.pull(hyper)))

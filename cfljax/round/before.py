@@ -16,7 +16,7 @@ from cfljax.round.config import MethodConfig
 from cfljax.round.pretrain import Pretrainer, late, means, newcomers, pretrainer, ready, solver_before
 from cfljax.round.similarity import shortened
 from cfljax.round.state import Number
-from cfljax.types import Array, Federation, Hyper, Model
+from cfljax.types import Array, Federation, Hyper, Model, Tree
 
 Trainers = Callable[[int | None, int | None], Pretrainer]
 """(epochs, steps) -> what trains clients for so long; (None, None): as long as in a round."""
@@ -25,7 +25,7 @@ Part = tuple[np.ndarray, np.ndarray]
 
 
 def trainers(solver: Solver) -> Trainers:
-    """The functions that train clients before a round, each of which is compiled once."""
+    """Return the functions that train clients before a round, each of which is compiled once."""
 
     @functools.cache
     def trainer(epochs: int | None, steps: int | None) -> Pretrainer:
@@ -81,7 +81,8 @@ class Before:
     def updates_in_parts(
         self, start: np.ndarray, ids: np.ndarray, epochs: int | None = None, steps: int | None = None
     ) -> Iterator[Part]:
-        """The updates of these clients after training from `start`, a few at a time; without an amount, as much as in a round."""
+        """Return the updates of these clients after training from `start`, a few at a time; without an amount, as much as in a
+        round."""
         self.asked[ids] = True
         yield from self._train(epochs, steps)(self.key, self.federation, self.hyper, start, ids)
 
@@ -93,10 +94,21 @@ class Before:
         return np.concatenate(parts) if parts else np.zeros((0, self.model.size), np.float32)
 
     def clusters(self, moves: np.ndarray, ids: np.ndarray) -> int:
-        """The number of clusters: that of the options, or the one that these updates f32[n, d] show."""
+        """Return the number of clusters: that of the options, or the one that these updates f32[n, d] show."""
         assert isinstance(self.config, auto.CountedConfig)
         self.number = auto.number_of(self.config, moves[np.argsort(self.uid[ids], kind="stable")])
-        return int(auto.count(self.number, self.config.models_kept))
+        return self.config.models_kept if self.number is None else int(self.number.clusters)
+
+    def probe(self) -> dict[str, Tree]:
+        """Return what `init` needs where only the number of clusters is found, by clients that train for it alone."""
+        ids = self.drawn(auto.PROBED, "auto")
+        self.clusters(self.updates(self.first_model(), ids, epochs=1, similarity="sketch"), ids)
+        return self.setup()
+
+    def setup(self) -> dict[str, Tree]:
+        """Return how many clients have trained, and the number of clusters, if it was found."""
+        found = {} if self.number is None else {"number": self.number}
+        return {"asked": np.array(self.asked_now(), np.int32)} | found
 
     def means(self, parts: Iterator[Part] | list[Part], labels: np.ndarray, clusters: int) -> np.ndarray:
         """f32[K, d]: the mean update of each cluster, or what the server has in its place."""
@@ -114,5 +126,5 @@ class Before:
         return int(np.sum(self.asked & (np.asarray(self.federation.arrive) == 0)))
 
     def fold(self, purpose: str) -> Array:
-        """A random key for this purpose."""
+        """Return a random key for this purpose."""
         return keys.fold(self.key, purpose)

@@ -38,11 +38,6 @@ def reseeded(
     return reseed_empty(key, which, jnp.asarray(cohort.mask), clusters, uid, rule, number)
 
 
-def losses_of(solver: Solver, federation: Federation, cohort: Cohort, models: Array) -> Array:
-    """f32[K, S]: the mean loss of each model on each participant's training data."""
-    return solver.losses(federation, models, cohort.ids, cohort.mask)
-
-
 def by_loss(solver: Solver, federation: Federation, models: Array, labels: Array, allowed: Array | None = None) -> Array:
     """i32[C]: the labels, in which real clients without one have got the model with the smallest loss on their training data, among
     those allowed bool[K] (None: all)."""
@@ -67,13 +62,13 @@ def is_private(hyper: Hyper) -> bool:
 
 
 def among(allowed: Array | None, losses: Array) -> Array:
-    """The losses f32[K, S], NaN for models that are not allowed bool[K] (None: all are), so that nobody chooses them."""
+    """Return the losses f32[K, S], NaN for models that are not allowed bool[K] (None: all are), so that nobody chooses them."""
     return losses if allowed is None else jnp.where(allowed[:, None], losses, jnp.nan)
 
 
 def first_batches(key: Array, federation: Federation, cohort: Cohort, batch: int | None, sequential: bool) -> Federation:
-    """A federation in which each participant holds only the first mini-batch of `batch` samples that `Solver.fit` takes with this
-    key. For a batch of None it is the given federation."""
+    """Return a federation in which each participant holds only the first mini-batch of `batch` samples that `Solver.fit` takes with
+    this key. For a batch of None it is the given federation."""
     if batch is None:
         return federation
     split = federation.train
@@ -96,8 +91,8 @@ def first_batches(key: Array, federation: Federation, cohort: Cohort, batch: int
 
 
 def gradient_work(work: Work, estimate: str) -> Work:
-    """The work of one gradient step per client, of which one vector is sent: on the first mini-batch of `work` if `estimate` is
-    "batch", else on all samples of the client."""
+    """Return the work of one gradient step per client, of which one vector is sent: on the first mini-batch of `work` if `estimate`
+    is "batch", else on all samples of the client."""
     return Work(None, 1, work.batch if estimate == "batch" else None, one_vector=True)
 
 

@@ -74,25 +74,34 @@ class Clustered(MethodConfig):
     """The first rounds, in which all clients take part."""
     every = cast("int | None", None)
     """After how many rounds `begin` makes clusters again; None: never. Methods have `anew.every()` as their option."""
+    begins, trains_twice = False, False
+    """Whether the method has a function `begin`, and a function `pull`: set for each subclass."""
+    makes_models = False
+    """Whether clusters begin or become one within rounds, so that no part of a model is shared through all of them."""
     memory_of_clusters = False
     """Whether `state.memory` is an array f32[K, d] whose parts are shared as those of the models are."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        regroups = cls.regroup is not Clustered.regroup
+        cls.begins = callable(cls.begin) and cls.begin is not Clustered.begin
+        regroups = cls.regroup is not Clustered.regroup or cls.makes_models
         adapts = cls.adapt is not Clustered.adapt
         draws = cls.clients_per_cluster is not None
-        cls.served = "models" if adapts or draws else ""
-        cls.averaged = (
-            () if regroups or adapts or draws else ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
-        )
+        cls.served = "models" if adapts else ""
+        cls.averaged = () if regroups or adapts else ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
         cls.chooses_by_loss = cls.chooses and not cls.scores_on_server
-        cls.trains_once = not (cls.own_steps or cls.buffers or cls.head_epochs)
+        cls.trains_twice = cls.pull is not Clustered.pull
+        cls.trains_once = not (cls.own_steps or cls.buffers or cls.head_epochs or cls.trains_twice)
         cls.waits, cls.own = "", cls.own or adapts
         if draws:
             cls.waits = "it draws the participants of each cluster itself"
         elif regroups or cls.compares or cls.buffers:
             cls.waits = "its round needs the updates of all participants at once"
+
+    @property
+    def again(self) -> int | None:
+        """After how many rounds `begin` makes clusters again; None: never."""
+        return self.every if self.begins else None
 
     def begin(self, ask: Before) -> Begun | None:
         """HOST. Models and clusters before round 0; None: random models, and nobody has a cluster."""
@@ -117,15 +126,19 @@ class Clustered(MethodConfig):
         return ask.least(self.score(ask, state)) if state.guess is None else state.guess[ask.cohort.ids]
 
     def step(self, hyper: Hyper) -> LocalStep:
-        """The numbers of a local step."""
+        """Return the numbers of a local step."""
         return LocalStep.of(hyper)
 
+    def pull(self, hyper: Hyper) -> Array | None:
+        """How strongly the clusters' models are pulled to a global model in training, which all participants train as well, on the
+        same batches. Without this function there is no global model."""
+
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """The local steps themselves, of methods that have steps of their own (with `own_steps = True`)."""
+        """Return the local steps themselves, of methods that have steps of their own (with `own_steps = True`)."""
         raise NotImplementedError
 
     def work(self, work: Work) -> Work:
-        """The amount of local training, from that of the run."""
+        """Return the amount of local training, from that of the run."""
         return work
 
     def after(self, models: Array, hyper: Hyper, state: State) -> Array:
@@ -133,19 +146,21 @@ class Clustered(MethodConfig):
         return models
 
     def first(self, ask: Ask, state: State) -> State:
-        """The state before the first round, if `begin` does not make it, from one without memory. `ask`: all clients that train."""
+        """Return the state before the first round, if `begin` does not make it, from one without memory. `ask`: all clients that
+        train."""
         return state._replace(memory=jnp.zeros_like(state.models)) if self.buffers else state
 
     def prepare(self, ask: Ask, state: State) -> State:
-        """The state that the participants of a round find, from that after the last round."""
+        """Return the state that the participants of a round find, from that after the last round."""
         return state
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Tree:
-        """What the method remembers after a round, from the states before it and (models and labels) after it."""
+        """Return what the method remembers after a round, from the states before it and (models and labels) after it."""
         return after.memory
 
     def settle(self, before: State, after: State) -> Tree:
-        """What it remembers, where that depends on the models after the round: asked again after a step of `train.server`."""
+        """Return what it remembers, where that depends on the models after the round: asked again after a step of
+        `train.server`."""
         return after.memory
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
@@ -157,7 +172,7 @@ class Clustered(MethodConfig):
         raise NotImplementedError
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
-        """The numbers of rounds after which `regroup` is called, in a run of `rounds` rounds."""
+        """Return the numbers of rounds after which `regroup` is called, in a run of `rounds` rounds."""
         return ()
 
     def adapt(self, ask: Ask, state: State) -> Array:
@@ -189,17 +204,17 @@ class Clustered(MethodConfig):
 
     @property
     def no_feedback(self) -> str:
-        """Buffers are sent beside updates."""
-        return "it sends momentum buffers" if self.buffers else ""
+        """Buffers are sent beside updates; what is dropped of one of two updates is not what the other lacks."""
+        return "it sends momentum buffers" if self.buffers else "it sends two updates a round" if self.trains_twice else ""
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Noised sums of updates, and of buffers. A draw inside clusters is taken for everybody."""
+        """Noised sums of updates, and of buffers or for the global model. A draw inside clusters is taken for everybody."""
         if self.clients_per_cluster is not None:
             return 0, rounds
-        return (2 if self.buffers else 1) * (rounds - self.warmup_rounds), self.warmup_rounds
+        return (2 if self.buffers or self.trains_twice else 1) * (rounds - self.warmup_rounds), self.warmup_rounds
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """What a round of this kind cannot be combined with; raises SpecError."""
+        """Raise SpecError for what a round of this kind cannot be combined with."""
         optimizer = train.optimizer_pair[0]
         if self.aggregate == "gradient":
             if optimizer != "sgd":
@@ -213,11 +228,11 @@ class Clustered(MethodConfig):
             raise SpecError(f"train.momentum = {train.momentum}: must be 0 for {where}, whose momentum is its option beta")
         if self.buffers and optimizer != "sgd":
             raise SpecError(f'train.optimizer = "{optimizer}": must be "sgd" for {where}, which keeps momentum buffers')
-        if self.every is not None:
+        if self.again is not None:
             both = [f"train.{each}" for each in ("server", "asynchronous") if getattr(train, each) is not None]
             if any(beside := [train.divided_by, *both]):
                 why = "new clusters have other models; leave one of them out"
-                raise SpecError(f"{where}.every = {self.every} with {next(filter(None, beside))}: {why}")
+                raise SpecError(f"{where}.every = {self.again} with {next(filter(None, beside))}: {why}")
         if 0 < self.warmup_rounds >= train.rounds:
             raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
         if self.everybody:

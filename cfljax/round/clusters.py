@@ -10,7 +10,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels.mix import weights_by
-from cfljax.lazy import jax, jnp
+from cfljax.lazy import jnp
 from cfljax.local.averages import add_lengths, averages
 from cfljax.local.meter import branch, count_beside
 from cfljax.local.optimiser import decay_rate
@@ -19,9 +19,9 @@ from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, si
 from cfljax.local.solver import Solver
 from cfljax.round import auto
 from cfljax.round.anew import handed_on
-from cfljax.round.ask import Ask
+from cfljax.round.ask import Ask, ask_all
 from cfljax.round.before import Before, trainers
-from cfljax.round.choice import gradient_work, is_private, join, reseeded, shares_of_all
+from cfljax.round.choice import gradient_work, is_private, join, need_clients, reseeded, shares_of_all
 from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, need_groups, traffic
 from cfljax.round.similarity import train_and_compare
@@ -34,31 +34,31 @@ class ClusteredMethod:
 
     def __init__(self, name: str, config: Clustered, model: Model, solver: Solver):
         self.name, self.config, self.model = name, config, model
-        self.find = auto.finder(config, model, solver, name) if isinstance(config, auto.CountedConfig) else None
-        self.begins = type(config).begin is not Clustered.begin
         stepped = solver if type(config).step is Clustered.step else solver.with_step(config.step)
         if config.own_steps:
             stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
         work = config.work(solver.work)
         if config.aggregate == "gradient":
             work = gradient_work(work, config.estimate)
-        self.solver, self.train_before = stepped, trainers(stepped)
+        self.solver, self.train_before = stepped, trainers(solver if config.counts_clusters and not config.begins else stepped)
         self.trainer = stepped if work == solver.work else stepped.with_work(work)
+        if config.trains_twice:
+            self.trainer = self.trainer.with_step(lambda hyper: config.step(hyper)._replace(mu=config.pull(hyper)))
 
     def method(self) -> Method[State]:
-        """The functions."""
+        """Return the functions."""
         config, kind, regroups = self.config, type(self.config), self.regroups
         adapts = kind.adapt is not Clustered.adapt
         return Method(
             self.init,
             self.round,
-            models=self.models_of_each if adapts else lambda state: (state.models, state.labels),
+            models=self.models_of_each if adapts else self.models,
             setup=self.setup,
             regroup=self.regroup if regroups else None,
             regroup_after=self.regroup_after if regroups else None,
             score=None if self.single else self.score,
             extras=self.extras,
-            also=self.also if adapts else None,
+            also=self.also if adapts or config.trains_twice else None,
             adapt=self.adapt if adapts else None,
             chooses=not (config.true_groups or adapts),
             follow=self.follow if config.true_groups else None,
@@ -70,22 +70,24 @@ class ClusteredMethod:
     def single(self) -> bool:
         """Whether the labels are all there is: one model for all, or the true groups."""
         config = self.config
-        return config.true_groups or not (self.begins or config.chooses or config.splits)
+        return config.true_groups or not (config.begins or config.chooses or config.splits or config.makes_models)
 
     @property
     def regroups(self) -> bool:
         """Whether other clusters are made between rounds."""
-        return self.config.every is not None or type(self.config).regroup is not Clustered.regroup
+        return self.config.again is not None or type(self.config).regroup is not Clustered.regroup
 
     def setup(self, key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
         """HOST. What is made before the rounds."""
         config = self.config
         if config.true_groups:
             need_groups(f'method "{self.name}"', federation)
-        if self.begins:
+        if config.begins:
             return self._begun(self._before(key, federation, hyper))
-        if self.find is not None:
-            return auto.setup_of(self.find(key, federation, hyper))
+        if config.counts_clusters:
+            return self._before(key, federation, hyper).probe()
+        if isinstance(config, auto.CountedConfig):
+            need_clients(federation, config.models_kept, self.name)
         return {}
 
     def _before(self, key: Array, federation: Federation, hyper: Hyper) -> Before:
@@ -95,30 +97,27 @@ class ClusteredMethod:
         begun = self.config.begin(ask)
         assert begun is not None
         made = {name: each for name, each in begun._asdict().items() if each is not None}
-        made |= {"asked": np.array(ask.asked_now(), np.int32), "floats": np.array(begun.floats, np.int32)}
-        return made | auto.setup_of(ask.number)
+        return made | {"floats": np.array(begun.floats, np.int32)} | ask.setup()
 
     def init(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
-        """The state before the first round."""
+        """Return the state before the first round."""
         config, number = self.config, setup.get("number")
-        if self.begins:
+        if self.config.begins:
             return State(**setup)._replace(active=setup.get("active", auto.allowed(number, len(setup["models"]))))
-        none, active = (
-            jnp.full(federation.clients, -1 if config.chooses else 0, jnp.int32),
-            auto.allowed(number, config.models_kept),
-        )
+        none = jnp.full(federation.clients, -1 if config.chooses else 0, jnp.int32)
+        active = auto.allowed(number, config.models_kept)
         if config.true_groups:
             models, none = jnp.tile(first_model(key, self.model), (federation.groups, 1)), jnp.asarray(federation.group)
-        elif config.splits:
+        elif config.splits or config.makes_models:
             models = jnp.tile(first_model(key, self.model), (config.max_clusters, 1))
             active = jnp.arange(config.max_clusters) == 0
-            none = jnp.where(cohorts.present(federation, jnp.int32(0)), 0, -1).astype(jnp.int32)
+            none = jnp.where(config.splits & cohorts.present(federation, jnp.int32(0)), 0, -1).astype(jnp.int32)
         else:
             models = first_models(key, self.model, config.models_kept)
-        asked = jnp.int32(0) if self.regroups else None if number is None else number.probed
-        everyone = Cohort(jnp.arange(federation.clients), federation.trains, jnp.ones(federation.clients), jnp.int32(0))
-        ask = Ask(self.solver, key, federation, everyone, hyper, active, in_round=False)
-        state = config.first(ask, State(models, none, active=active, asked=asked, number=number))
+        asked = jnp.int32(0) if self.regroups else setup.get("asked")
+        ask = ask_all(self.solver, key, federation, federation.trains, hyper, active)
+        whole = models[:1] if config.trains_twice else None
+        state = config.first(ask, State(models, none, active=active, asked=asked, number=number, whole=whole))
         return state if ask.asked is None else state._replace(asked=ask.asked + (0 if asked is None else asked))
 
     def round(self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
@@ -131,10 +130,11 @@ class ClusteredMethod:
             state = state._replace(labels=jnp.where(new, state.guess, state.labels))
         if config.clients_per_cluster is not None:
             clusters = state.clusters - config.leaves_out
-            cohort = drawn(key, federation, state.labels, clusters, config.clients_per_cluster, cohort.round, hyper)
+            cohort = cohorts.draw_inside(key, federation, state.labels, clusters, config.clients_per_cluster, cohort.round, hyper)
         train = functools.partial(self._trained, key, state, federation, hyper=hyper, arrived=arrived)
         if config.warmup_rounds == 0 or cohort.ids.shape[0] == federation.clients:
-            return train(cohort)
+            state, info = train(cohort)
+            return state, info if config.clients_per_cluster is None else info._replace(cohort=cohort)
         everyone, t = jnp.arange(federation.clients, dtype=jnp.int32), cohort.round
         full = cohorts.gather(key, federation, everyone, cohorts.present(federation, t), t, hyper)
 
@@ -147,28 +147,31 @@ class ClusteredMethod:
     def _trained(
         self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper, arrived: Array
     ) -> tuple[State, Info]:
-        """The round of the participants that have been drawn."""
+        """Return the round of the participants that have been drawn."""
         config = self.config
         ask = Ask(self.solver, key, federation, cohort, hyper, state.active)
         state = config.prepare(ask, state)
+        whole = self._train_whole(ask, state) if config.trains_twice else None
         which, mix, trained = self._train(ask, state)
         models = config.after(trained.mixed.new, hyper, state)
         memory = trained.velocity if config.buffers else state.memory
         labels = state.labels if self.single else join(state.labels, cohort, which)
         after = state._replace(models=models, labels=labels, memory=memory)
+        if whole is not None:
+            either = cohort.mask & ~(trained.kept.finite & whole.kept.finite)
+            trained = trained._replace(mixed=trained.mixed._replace(nonfinite=jnp.sum(either, dtype=jnp.int32)))
+            after = after._replace(whole=whole.mixed.new)
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
         done = Done(which, trained.kept.moves, trained.kept.norm, trained.kept.finite, moved)
         after = after._replace(memory=config.remember(ask, state, after, done))
         after = after._replace(memory=config.settle(state, after))
-        sent = self._bill(ask, state, arrived)
-        info = report_trained(
-            federation, cohort, trained, which, models - state.models, sent, **config.shows(ask, state, after, done)
-        )
+        shown = ask.diag | config.shows(ask, state, after, done)
+        info = report_trained(federation, cohort, trained, which, models - state.models, self._bill(ask, state, arrived), **shown)
         nothing = lambda number: None if number is None else jnp.zeros_like(number)  # noqa: E731
         return after._replace(asked=nothing(state.asked), floats=nothing(state.floats)), info
 
     def _train(self, ask: Ask, state: State) -> tuple[Array, Array, Trained]:
-        """The participants' clusters i32[S], the mixing matrix f32[K, S], and what training has made."""
+        """Return the participants' clusters i32[S], the mixing matrix f32[K, S], and what training has made."""
         config, key, federation, cohort, hyper = self.config, ask.key, ask.federation, ask.cohort, ask.hyper
         k = state.clusters
 
@@ -185,15 +188,27 @@ class ClusteredMethod:
         which = config.choose(ask, state)
         if config.chooses:
             which = reseeded(key, which, federation, cohort, k, config.reseed, state.in_use)
-        mix, jobs = mix_of(which), jobs_from(cohort, state.models, which, velocity=state.memory if config.buffers else None)
+        beside: dict[str, Array] = {"velocity": state.memory} if config.buffers else {}
+        if state.whole is not None:
+            beside = {"anchor": state.whole, "anchor_of": jnp.zeros_like(cohort.ids)}
+        # noise of its own: the batches are those of the global model, but the sum is another one
+        rule = self.trainer.rule(key, hyper, 1.0) if config.trains_twice else None
+        mix, jobs = mix_of(which), jobs_from(cohort, state.models, which, **beside)
         mixing = Mixing(mix, state.models)
         if config.buffers:
             members = weights_by(which, cohort.mask, sizes(federation, cohort), k, config.average)
             mixing = Mixing(mix, state.models, members, state.memory)
         if not config.compares:
-            return which, mix, train_and_mix(self.trainer, key, federation, jobs, hyper, mixing)
+            return which, mix, train_and_mix(self.trainer, key, federation, jobs, hyper, mixing, rule=rule)
         trained, moves = train_and_compare(config.similarity or "exact", self.trainer, key, federation, jobs, hyper, mixing)
         return which, mix, trained._replace(kept=trained.kept._replace(moves=moves), dealt=None)
+
+    def _train_whole(self, ask: Ask, state: State) -> Trained:
+        """Train the global model f32[1, d] as in FedAvg."""
+        federation, cohort, whole, everyone = ask.federation, ask.cohort, state.whole, jnp.zeros_like(ask.cohort.ids)
+        assert whole is not None
+        mix = averages(self.solver, federation, cohort, everyone, 1, self.config.average, ask.hyper)
+        return train_and_mix(self.solver, ask.key, federation, jobs_from(cohort, whole, everyone), ask.hyper, Mixing(mix, whole))
 
     def _at_once(self, ask: Ask) -> bool:
         """Whether participants choose by their losses while they train, which is faster (see `Solver.chooses`)."""
@@ -203,13 +218,13 @@ class ClusteredMethod:
         return plain and self.solver.chooses(ask.federation) and not is_private(ask.hyper)
 
     def _bill(self, ask: Ask, state: State, arrived: Array) -> Traffic:
-        """The traffic of the round, and what was sent for the clustering since the last one."""
+        """Return the traffic of the round, and what was sent for the clustering since the last one."""
         config, cohort = self.config, ask.cohort
-        if config.buffers:
+        if config.buffers or config.trains_twice:
             ask.send(1)
-        both = 1 + (config.buffers and config.aggregate == "model")
-        sent = traffic(cohort, vectors_up=both)
-        sent = sent._replace(vectors_down=sent.vectors_down + jnp.sum(ask.more, dtype=jnp.int32))
+        sent = traffic(cohort, vectors_up=2 if config.trains_twice or (config.buffers and config.aggregate == "model") else 1)
+        down, up = (jnp.sum(each, dtype=jnp.int32) for each in (ask.more, ask.up))
+        sent = Traffic(sent.vectors_down + down, sent.vectors_up + up, sent.floats_down, ask.floats)
         sent = add_lengths(sent, cohort, config.average)
         beside = arrived
         if state.guess is not None and config.newcomers_train and not config.joins_on_arrival:
@@ -231,7 +246,7 @@ class ClusteredMethod:
         arrived = jnp.where(jnp.asarray(federation.arrive) <= round, 0, federation.arrive)
         now, numbers = dataclasses.replace(federation, arrive=arrived), decay_rate(hyper, jnp.int32(round))
         ask = self._before(key, now, numbers)
-        if self.config.every is None:
+        if self.config.again is None:
             new = self.config.regroup(ask, state, round)
             return new._replace(asked=jnp.int32(ask.asked_now()))
         fresh = self.init(key, now, numbers, self._begun(ask))
@@ -241,55 +256,44 @@ class ClusteredMethod:
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
         """After which rounds."""
-        every = self.config.every
+        every = self.config.again
         return self.config.regroup_after(rounds) if every is None else tuple(range(every, rounds, every))
 
     def score(self, state: State, federation: Federation, hyper: Hyper) -> Array:
         """i32[C]: the cluster of each client, or the one that it would join."""
         without = (state.labels < 0) & federation.real
-        everyone = Cohort(jnp.arange(federation.clients), without, jnp.ones(federation.clients), jnp.int32(0))
-        ask = Ask(self.solver, keys.fold(keys.root(0), "score"), federation, everyone, hyper, state.active, in_round=False)
+        ask = ask_all(self.solver, keys.fold(keys.root(0), "score"), federation, without, hyper, state.active)
         if self.config.chooses:
             return jnp.where(without, ask.least(self.config.score(ask, state)), state.labels)
         found = jnp.where(state.labels >= 0, state.labels, self.config.join(ask, state))
-        return jnp.where(found >= 0, found, state.clusters - 1 if self.config.leaves_out else 0)
+        last = state.clusters if self.config.trains_twice else state.clusters - 1 if self.config.leaves_out else 0
+        return jnp.where(found >= 0, found, last)
+
+    def models(self, state: State) -> tuple[Array, Array]:
+        """Return the clusters' models, and the global one if there is one."""
+        return state.models if state.whole is None else jnp.concatenate([state.models, state.whole]), state.labels
 
     def models_of_each(self, state: State) -> tuple[Array, Array]:
-        """The global model, for each client."""
+        """Return the global model, for each client."""
         clients = state.labels.shape[0]
         return jnp.tile(state.models, (clients, 1)), jnp.arange(clients, dtype=jnp.int32)
 
     def also(self, state: State) -> dict[str, tuple[Array, Array]]:
         """Every client scored by the global model."""
-        return {"global": (state.models, jnp.zeros_like(state.labels))}
+        return {"global": (state.models if state.whole is None else state.whole, jnp.zeros_like(state.labels))}
 
     def adapt(self, state: State, federation: Federation, hyper: Hyper) -> Array:
-        """The models that clients are scored with."""
-        clients = jnp.arange(federation.clients, dtype=jnp.int32)
-        everyone = Cohort(clients, federation.train.count > 0, jnp.ones(federation.clients), jnp.int32(0))
-        return self.config.adapt(Ask(self.solver, keys.root(0), federation, everyone, hyper, in_round=False), state)
+        """Return the models that clients are scored with."""
+        return self.config.adapt(ask_all(self.solver, keys.root(0), federation, federation.train.count > 0, hyper), state)
 
     def follow(self, state: State, federation: Federation) -> State:
-        """The clusters are the true groups of this round."""
+        """Return the state whose clusters are the true groups of this round."""
         return state._replace(labels=jnp.asarray(federation.group))
 
     def settle(self, before: State, after: State, federation: Federation, hyper: Hyper) -> State:
-        """What depends on the models, after a server's step."""
+        """Return what depends on the models, after a server's step."""
         return after._replace(memory=self.config.settle(before, after))
 
     def extras(self, state: State) -> dict[str, Array]:
-        """What is kept with the results."""
+        """Return what is kept with the results."""
         return self.config.kept(state) | auto.extras_of(state.number)
-
-
-def drawn(key: Array, federation: Federation, labels: Array, clusters: int, most: int, round: Array, hyper: Hyper) -> Cohort:
-    """Up to `most` clients of each cluster, uniformly without replacement, by the scores that draw everybody's cohorts: with one
-    cluster this is the draw of FedAvg."""
-    able = cohorts.present(federation, round) & (labels >= 0)
-    luck = keys.scores(key, "cohort", federation.uid) >> 1
-    numbers = jnp.arange(federation.clients, dtype=jnp.int32)
-    belongs, _, who = jax.lax.sort((jnp.where(able, labels, clusters), ~luck, numbers), num_keys=2, is_stable=True)
-    rank = numbers - jnp.searchsorted(belongs, belongs, side="left")
-    chosen = (rank < most) & (belongs < clusters)
-    front = jnp.argsort(~chosen, stable=True)[: min(federation.clients, clusters * most)]
-    return cohorts.gather(key, federation, who[front], chosen[front], round, hyper)

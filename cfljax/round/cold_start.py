@@ -38,9 +38,9 @@ def first_groups(
 
 @functools.partial(quick_jit, static=(3, 4, 5))
 def _look(key: Array, delta: Array, uid: Array, groups: int, cold_start: str, snapshots: bool) -> dict[str, Array]:
-    """The part of the cold start that is compiled, as arrays by name. "usable" bool[n]: which updates are finite. With "edc",
-    "groups" i32[n]: the groups by K-means++ on the cosines of the updates with their leading directions, so that eq. 8 is the
-    distance. With "madc", "madc" f32[n, n]: the matrix of eq. 7."""
+    """Return the part of the cold start that is compiled, as arrays by name. "usable" bool[n]: which updates are finite. With
+    "edc", "groups" i32[n]: the groups by K-means++ on the cosines of the updates with their leading directions, so that eq. 8 is
+    the distance. With "madc", "madc" f32[n, n]: the matrix of eq. 7."""
     seen = {"usable": jnp.isfinite(delta).all(axis=1)}
     points = edc_embedding(delta, groups) if cold_start == "edc" or snapshots else delta
     if cold_start == "edc":

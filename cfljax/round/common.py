@@ -75,19 +75,14 @@ Count = int | Array
 def traffic(
     cohort: Cohort, vectors_down: Count = 1, vectors_up: Count = 1, floats_down: Count = 0, floats_up: Count = 0
 ) -> Traffic:
-    """The communication of a round in which each participant receives and sends these numbers of vectors and floats."""
+    """Return the communication of a round in which each participant receives and sends these numbers of vectors and floats."""
     n = jnp.sum(cohort.mask, dtype=jnp.int32)
     return Traffic(*(jnp.asarray(each, jnp.int32) * n for each in (vectors_down, vectors_up, floats_down, floats_up)))
 
 
-def with_exchange(sent: Traffic, clients: Array) -> Traffic:
-    """The traffic of a round, plus one vector down and one up for each of i32[] `clients`, participants that send once more."""
-    return sent._replace(vectors_down=sent.vectors_down + clients, vectors_up=sent.vectors_up + clients)
-
-
 def keep_own(cohort: Cohort, delta: Array, start: Array) -> Mixed:
-    """The "aggregation" of personal models, in which nothing is shared: to each participant's model `start` f32[S, d] its update
-    `delta` f32[S, d] is added, if it is finite."""
+    """Return the "aggregation" of personal models, in which nothing is shared: to each participant's model `start` f32[S, d] its
+    update `delta` f32[S, d] is added, if it is finite."""
     finite = usable(delta)
     new = jnp.where((cohort.mask & finite)[:, None], start + delta, start)
     return Mixed(new, jnp.sum(cohort.mask & ~finite, dtype=jnp.int32), cohort.mask & ~finite)

@@ -89,13 +89,18 @@ class MethodConfig:
     round mixes updates by `averages` and `train_and_mix`, and nothing else in it looks at them. A reason is inherited, "" not."""
     trains_once = True
     """Whether a participant trains once a round, by the optimiser of the run, so that `train.keep_state` can keep its state."""
+    one_sum = False
+    """Whether each round makes one sum over all participants public and nothing else that tells who they were, and what a client
+    sends does not depend on when it was drawn before. Not inherited."""
+    needs_clients = True
+    """Whether more `clusters` than clients that train are refused."""
     vectors_kept = 0
     """How many vectors of a model's size a run holds for each client at once."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
 
     def __init_subclass__(cls) -> None:
-        for name, nothing in (("averaged", ()), ("served", "")):
+        for name, nothing in (("averaged", ()), ("served", ""), ("one_sum", False)):
             if name not in vars(cls):
                 setattr(cls, name, nothing)
         if "waits" not in vars(cls):
@@ -130,18 +135,22 @@ class MethodConfig:
         return ""
 
     def check(self, where: str) -> None:
-        """Raises SpecError if options contradict each other. `where` is the name of the options' table, for the message."""
+        """Raise SpecError if options contradict each other. `where` is the name of the options' table, for the message."""
+
+    def check_labels(self, where: str) -> None:
+        """Raise SpecError if a sample must have one label. It is called where samples have several. `where`: as for `check`."""
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raises SpecError if options contradict the tables `train`, `data` or `model` of the run. `where`: as for `check`."""
+        """Raise SpecError if options contradict the tables `train`, `data` or `model` of the run. `where`: as for `check`."""
 
     def per_client(self, clients: int, d: int) -> int:
-        """The numbers that a run holds in memory for each of its `clients` clients at once. `d`: the number of parameters."""
+        """Return the numbers that a run holds in memory for each of its `clients` clients at once. `d`: the number of
+        parameters."""
         return self.vectors_kept * d
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """The numbers of noised sums that a run of `rounds` rounds publishes, for the accounting of `train.privacy`: (sums over the
-        participants of a round, sums over all clients)."""
+        """Return the numbers of noised sums that a run of `rounds` rounds publishes, for the accounting of `train.privacy`: (sums
+        over the participants of a round, sums over all clients)."""
         return rounds, 0
 
 
@@ -167,4 +176,5 @@ class MakeMethod(Protocol[Config]):
     """The type of `make` in a method's file, which the registry holds."""
 
     def __call__(self, config: Config, model: Model, solver: Solver, /) -> Method[Any]:
-        """The method for these options, this model and this solver. Lists of methods show the first line of its docstring."""
+        """Return the method for these options, this model and this solver. Lists of methods show the first line of its
+        docstring."""

@@ -65,11 +65,11 @@ class Controlled(PersonalConfig):
         cls.trains_once = not cls.own_steps
 
     def step(self, hyper: Hyper) -> LocalStep:
-        """The numbers of a local step."""
+        """Return the numbers of a local step."""
         return LocalStep.of(hyper)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """The local steps. Before them c − c_i is at home, and after them the new c_i."""
+        """Return the local steps. Before them c − c_i is at home, and after them the new c_i."""
         raise NotImplementedError
 
     def move(self, models: Array, mean: Array, control: Array, hyper: Hyper) -> Array:
@@ -90,7 +90,7 @@ class Controlled(PersonalConfig):
 
 
 def method_of(name: str, config: Controlled, model: Model, solver: Solver) -> Method[Vectors]:
-    """The functions of the method of this name."""
+    """Return the functions of the method of this name."""
     apart, two = config.groups == "true", config.own_steps
     trainer = solver.with_step(config.step)
     if two:

@@ -23,7 +23,7 @@ Recipe = Clustered | Soft | AtHome | Peers | Controlled
 
 
 def method_of(name: str, config: Recipe, model: Model, solver: Solver) -> Method[Any]:
-    """The functions of the method of this name."""
+    """Return the functions of the method of this name."""
     if isinstance(config, Soft):
         return method_of_soft(name, config, model, solver)
     if isinstance(config, AtHome):
@@ -40,7 +40,7 @@ def method_of(name: str, config: Recipe, model: Model, solver: Solver) -> Method
 
 
 def entry(name: str, recipe: type[Any]) -> Entry[Any]:
-    """The entry of a method that is written as a recipe: the class is its options, too."""
+    """Return the entry of a method that is written as a recipe: the class is its options, too."""
 
     def make(config: Recipe, model: Model, solver: Solver) -> Method[Any]:
         return method_of(name, config, model, solver)

@@ -36,7 +36,7 @@ PRINTED: dict[str, Callable[..., Any]] = {"fedadam": fedadam, "fedyogi": fedyogi
 
 
 def maker(name: str) -> Callable[..., Any]:
-    """The function that makes the optimiser with this name: one of `PRINTED`, or optax's."""
+    """Return the function that makes the optimiser with this name: one of `PRINTED`, or optax's."""
     found: Callable[..., Any] = PRINTED[name] if name in PRINTED else getattr(optax, name)
     return found
 

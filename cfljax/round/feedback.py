@@ -21,16 +21,14 @@ Readings:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from cfljax.errors import SpecError
 from cfljax.lazy import flatten_util, jnp
 from cfljax.local.solver import Solver
 from cfljax.local.ways import make_rule
+from cfljax.round.inside import inside
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Tree
-
-Out = TypeVar("Out")
 
 
 class Remembering(NamedTuple):
@@ -45,7 +43,8 @@ class Remembering(NamedTuple):
 
 
 def with_memory(method: Method, solver: Solver, name: str) -> Method:
-    """The method around which clients keep what its solver says (`Sending.feedback`, `keeps_state`). `name`: for messages."""
+    """Return the method around which clients keep what its solver says (`Sending.feedback`, `keeps_state`). `name`: for
+    messages."""
     model = solver.model
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Remembering:
@@ -67,30 +66,4 @@ def with_memory(method: Method, solver: Solver, name: str) -> Method:
                 raise SpecError(f"train.{option}: method.{name} sends no updates of Solver.fit; leave it out for this method")
         return Remembering(inner, info.residual, info.optimiser), info._replace(residual=None, optimiser=None)
 
-    def regroup(key: Array, state: Remembering, federation: Federation, hyper: Hyper, round: int) -> Remembering:
-        assert method.regroup is not None
-        return state._replace(inner=method.regroup(key, state.inner, federation, hyper, round))
-
-    def follow(state: Remembering, federation: Federation) -> Remembering:
-        assert method.follow is not None
-        return state._replace(inner=method.follow(state.inner, federation))
-
-    return method._replace(
-        init=init,
-        round=round,
-        models=lambda state: method.models(state.inner),
-        regroup=None if method.regroup is None else regroup,
-        score=_inside(method.score),
-        extras=_inside(method.extras),
-        also=_inside(method.also),
-        mixture=_inside(method.mixture),
-        adapt=_inside(method.adapt),
-        shares=_inside(method.shares),
-        follow=None if method.follow is None else follow,
-        settle=None,
-    )
-
-
-def _inside(of: Callable[..., Out] | None) -> Callable[..., Out] | None:
-    """The function of the method's own state as one of the whole state."""
-    return None if of is None else lambda state, *rest: of(state.inner, *rest)
+    return inside(method, init, round)

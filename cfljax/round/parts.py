@@ -45,14 +45,14 @@ class Shared(NamedTuple):
 def make_in_parts(
     make: MakeMethod, config: MethodConfig, model: Model, solver: Solver, table: tuple[tuple[str, str], ...]
 ) -> Method:
-    """The method of `make` with models that are shared in part, as `table` says (see `divide_model`)."""
+    """Return the method of `make` with models that are shared in part, as `table` says (see `parts_of`)."""
     parts = divide_model(model, table, bool(solver.work.head or config.head_epochs))
     made = make(config, model, dataclasses.replace(solver, parts=parts))
     return in_parts(made, config, parts) if parts.kept.size or parts.shared.size else made
 
 
 def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
-    """The method around which parts are shared. It must have been made with a solver that has the same `parts`."""
+    """Return the method around which parts are shared. It must have been made with a solver that has the same `parts`."""
     home = bool(parts.home.size)
     weights, fields = getattr(config, "average", "samples"), config.averaged
 
@@ -68,6 +68,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
     def round(key: Array, state: Shared, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Shared, Info]:
         inner, info = method.round(key, state.inner, _seen(federation, state), cohort, hyper)
         assert info.finite is not None
+        cohort = cohort if info.cohort is None else info.cohort
         came = select_arriving(federation, cohort, method.models(inner)[1][cohort.ids])
         arrived = came.mask & info.finite
         mass = _mass(method, inner, federation, came, arrived, weights)
@@ -76,7 +77,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
         if state.own is not None and info.home is not None:
             there = jnp.where(arrived & usable(info.home), cohort.ids, federation.clients)
             state = state._replace(own=state.own.at[there].add(info.home, mode="drop"))
-        return guessed(state, federation, hyper), info._replace(home=None, finite=None)
+        return guessed(state, federation, hyper), info._replace(home=None, finite=None, cohort=None)
 
     def settle(before: Shared, after: Shared, federation: Federation, hyper: Hyper) -> Shared:
         if method.settle is not None:
@@ -113,13 +114,13 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
 
 
 def travels(config: MethodConfig, parts: ModelParts) -> tuple[float, int]:
-    """The numbers that a vector has on its way (down, up). What everybody shares comes once with all models that a participant
-    gets."""
+    """Return the numbers that a vector has on its way (down, up). What everybody shares comes once with all models that a
+    participant gets."""
     return len(parts.columns("cluster")) + len(parts.shared) / config.repeats, len(parts.away)
 
 
 def _seen(federation: Federation, state: Shared) -> Federation:
-    """The federation as the method sees it: with what stays with the clients."""
+    """Return the federation as the method sees it: with what stays with the clients."""
     return dataclasses.replace(federation, own=state.own)
 
 

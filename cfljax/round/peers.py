@@ -56,12 +56,12 @@ class Peers(PersonalConfig):
             cls.waits = "nothing is sent, so nobody waits"
 
     def step(self, hyper: Hyper) -> LocalStep:
-        """The numbers of a local step. Its pull `mu` is to the second model of `start`."""
+        """Return the numbers of a local step. Its pull `mu` is to the second model of `start`."""
         return LocalStep.of(hyper)
 
     def start(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> tuple[Array, Array | None]:
-        """(the models f32[S, d] from which the clients i32[S] train, and those to which they are pulled; None: no pull). `own`
-        f32[S, d]: their models."""
+        """Return (the models f32[S, d] from which the clients i32[S] train, and those to which they are pulled; None: no pull).
+        `own` f32[S, d]: their models."""
         return own, None
 
     def weights(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
@@ -84,7 +84,7 @@ class Peers(PersonalConfig):
 
 
 def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
-    """The functions of the method."""
+    """Return the functions of the method."""
     stepped = solver if type(config).step is Peers.step else solver.with_step(config.step)
     train, vectors = (stepped.fit, 1) if config.sends else (stepped.train, 0)
 

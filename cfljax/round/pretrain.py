@@ -17,7 +17,6 @@ from cfljax.kernels.robust import robust_sum
 from cfljax.lazy import jax, jnp
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.round.similarity import shortened
 from cfljax.types import Array, Federation, Hyper, Jobs
 from cfljax.types.federation import NEVER
 
@@ -48,7 +47,7 @@ def newcomers(federation: Federation) -> np.ndarray:
 
 
 def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Solver:
-    """A copy of the solver for pre-training: it does this number of epochs (or of steps) on batches of the run's size."""
+    """Return a copy of the solver for pre-training: it does this number of epochs (or of steps) on batches of the run's size."""
     return solver.with_work(Work(epochs, steps, solver.work.batch))
 
 
@@ -103,12 +102,6 @@ def pretrainer(solver: Solver) -> Pretrainer:
 
 Parts = Iterable[tuple[np.ndarray, np.ndarray]]
 """The pre-trained clients in parts: (ids i32[m], updates f32[m, d]) each."""
-
-
-def all_updates(parts: Parts, similarity: str = "exact") -> np.ndarray:
-    """HOST. f32[n, d]: the updates of all parts, in their order; with `similarity` "sketch" f32[n, 4096], sketches of them, and the
-    updates themselves are dropped."""
-    return np.concatenate([shortened(delta, similarity) for _, delta in parts])
 
 
 def means(parts: Parts, labels: np.ndarray, clusters: int, rule: Rule = PLAIN) -> np.ndarray:

@@ -27,6 +27,7 @@ import numpy as np
 from cfljax.lazy import jax, jnp, optax
 from cfljax.local.parts import ALL, CLIENT, CLUSTER, FROZEN, ModelParts
 from cfljax.round.fedopt import maker
+from cfljax.round.inside import inside
 from cfljax.round.parts import Shared
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
@@ -42,7 +43,7 @@ class ServerOptimiser(NamedTuple):
     """Its arguments besides the learning rate, which is `hyper["server.lr"]`."""
 
     def made(self, hyper: Hyper) -> Any:
-        """The optimiser with the numbers of the run."""
+        """Return the optimiser with the numbers of the run."""
         return maker(self.name)(hyper["server.lr"], **dict(self.arguments))
 
 
@@ -58,8 +59,8 @@ class Served(NamedTuple):
 
 
 def with_server(method: Method, where: str, model: Model, server: ServerOptimiser, parts: ModelParts | None) -> Method:
-    """The method with an optimiser that moves the models at `where` in its state (`MethodConfig.serves`). `parts`: who shares which
-    part of a model; None: all parts are a cluster's."""
+    """Return the method with an optimiser that moves the models at `where` in its state (`MethodConfig.serves`). `parts`: who
+    shares which part of a model; None: all parts are a cluster's."""
     if method.regroup is not None:
         raise ValueError("train.server: the method makes other clusters between rounds, to which no state of an optimiser belongs")
     pick, put = _division(model, parts)
@@ -89,17 +90,11 @@ def with_server(method: Method, where: str, model: Model, server: ServerOptimise
             inner = method.settle(state.inner, inner, federation, hyper)
         return Served(inner, clusters, common), info
 
-    def of(function: Callable[..., Any] | None) -> Any:
-        return None if function is None else lambda state, *more: function(state.inner, *more)
-
-    outer = {name: of(getattr(method, name)) for name in ("models", "score", "extras", "also", "mixture", "adapt", "shares")}
-    if method.follow is not None:
-        outer["follow"] = lambda state, federation: state._replace(inner=method.follow(state.inner, federation))
-    return method._replace(init=init, round=round, settle=None, **outer)
+    return inside(method, init, round)
 
 
 def _mover(optimiser: Any) -> Callable[[Leaves, Leaves, Tree], tuple[Leaves, Tree]]:
-    """A function (parameters before and after a round, state) -> (parameters, state) after the step of the server."""
+    """Return a function (parameters before and after a round, state) -> (parameters, state) after the step of the server."""
 
     def move(before: Leaves, after: Leaves, state: Tree) -> tuple[Leaves, Tree]:
         gradient = jax.tree.map(jnp.subtract, before, after)
@@ -140,12 +135,12 @@ def _division(
 
 
 def _path(where: str, state: Tree) -> list[str]:
-    """The names that lead to the models in a state."""
+    """Return the names that lead to the models in a state."""
     return (["inner"] if isinstance(state, Shared) else []) + where.split(".")
 
 
 def _replaced(state: Tree, path: list[str], models: Array) -> Tree:
-    """The state with these models f32[K, d] at the end of the path."""
+    """Return the state with these models f32[K, d] at the end of the path."""
     if not path:
         return models
     name, *rest = path

@@ -15,20 +15,21 @@ from cfljax.types import Array, Federation, Hyper, Jobs, on_host
 
 
 def similarity(again: bool = True, default: str = "exact") -> str:
-    """The option `similarity` of methods that compare updates. `again`: with sketches the method trains a second time, since it
-    needs the updates themselves after the comparison."""
+    """Return the option `similarity` of methods that compare updates. `again`: with sketches the method trains a second time, since
+    it needs the updates themselves after the comparison."""
     words = "how updates are compared: as they are, or by sketches of 4,096 numbers, which need less memory"
     made: str = option(default, f"{words} and a second training" if again else words, choices=("exact", "sketch"))
     return made
 
 
 def compared_size(d: int, similarity: str) -> int:
-    """The size of the vector that is compared for each client: d, or that of a sketch."""
+    """Return the size of the vector that is compared for each client: d, or that of a sketch."""
     return d if similarity == "exact" else min(d, SKETCH_SIZE)
 
 
 def brief(vectors: Array, similarity: str) -> Array:
-    """The vectors f32[n, d] themselves if `similarity` is "exact", else their sketches f32[n, 4096]; in a compiled program."""
+    """Return the vectors f32[n, d] themselves if `similarity` is "exact", else their sketches f32[n, 4096]; in a compiled
+    program."""
     return vectors if similarity == "exact" else sketch(vectors)
 
 

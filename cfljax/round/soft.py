@@ -54,8 +54,8 @@ class Soft(MethodConfig):
         cls.trains_once = False
 
     def share(self, log_mixture: Array, losses: Array, axis: int) -> Array:
-        """The share of each model in each sample, from the logarithm of the client's mixture and the losses (less what `of_label`
-        adds), along the axis of models."""
+        """Return the share of each model in each sample, from the logarithm of the client's mixture and the losses (less what
+        `of_label` adds), along the axis of models."""
         return jax.nn.softmax(log_mixture - losses, axis=axis)
 
     def of_label(self, state: Mixed) -> Array | None:
@@ -63,11 +63,11 @@ class Soft(MethodConfig):
         return None
 
     def first_memory(self, federation: Federation) -> Tree:
-        """What the method remembers before the first round."""
+        """Return what the method remembers before the first round."""
         return None
 
     def remember(self, state: Mixed, solver: Solver, federation: Federation, cohort: Cohort, shares: Array) -> Tree:
-        """What it remembers after a round in which the participants found these shares f32[S, K, N]."""
+        """Return what it remembers after a round in which the participants found these shares f32[S, K, N]."""
         return state.memory
 
     def floats(self, classes: int) -> int:
@@ -89,7 +89,7 @@ class Soft(MethodConfig):
 
 
 def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[Mixed]:
-    """The functions of the method of this name."""
+    """Return the functions of the method of this name."""
     k = config.clusters
 
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:

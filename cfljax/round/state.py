@@ -20,8 +20,6 @@ class Number(NamedTuple):
     """i32[]."""
     curve: Array
     """f32[2 · most]: the criterion of 1, 2, … clusters; NaN where there are too few clients for it."""
-    probed: Array
-    """i32[]: clients that have trained for it alone."""
 
 
 class State(NamedTuple):
@@ -45,11 +43,18 @@ class State(NamedTuple):
     """The number of clusters, if it was found."""
     extras: dict[str, Array] = {}
     """Arrays that are kept with the results."""
+    whole: Array | None = None
+    """f32[1, d]: a global model, which all participants train as well; None: there is none."""
 
     @property
     def clusters(self) -> int:
         """The number K of models that there is room for."""
         return int(self.models.shape[0])
+
+    @property
+    def there(self) -> Array:
+        """bool[K]: which clusters are in use."""
+        return jnp.ones(self.clusters, bool) if self.active is None else self.active
 
     @property
     def in_use(self) -> int | Array:

@@ -86,6 +86,15 @@ class Folder:
             finally:
                 os.close(descriptor)
 
+    def events(self) -> list[Table]:
+        """The lines of DIR/log.jsonl, without those of another form: a process may have been killed while it wrote."""
+        events = []
+        with contextlib.suppress(OSError):
+            for line in (self.folder / "log.jsonl").read_text(encoding="utf-8", errors="replace").splitlines():
+                with contextlib.suppress(ValueError):
+                    events.append(json.loads(line))
+        return [e for e in events if isinstance(e, dict) and isinstance(e.get("time"), float) and isinstance(e.get("event"), str)]
+
     def _bytes(self, path: Path, expected: int | None = None) -> bytes:
         """Read the file's bytes; Damaged for anything but a plain file of the right size."""
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from typing import TypedDict
 
 from cfljax.store.folder import DamagedWarning
@@ -62,6 +63,20 @@ def status(folder: str | os.PathLike[str]) -> str:
     if n["earlier"]:
         line += f"; {n['earlier']} of an earlier spec"
     return line
+
+
+def busy(stores: Iterable[Store]) -> float:
+    """Seconds in which batches were being computed, alone or side by side, as the folders' logs say."""
+    begun: dict[object, float] = {}
+    spans, total, until = [], 0.0, 0.0
+    for event in (each for store in stores for each in store.events()):
+        if event["event"] == "begin":
+            begun[event.get("batch")] = event["time"]
+        elif event["event"] == "done" and event.get("batch") in begun:
+            spans.append((begun.pop(event.get("batch")), event["time"]))
+    for begin, end in sorted(spans):
+        total, until = total + max(0.0, end - max(begin, until)), max(until, end)
+    return total
 
 
 def verify(folder: str | os.PathLike[str]) -> dict[str, str]:

@@ -57,6 +57,8 @@ class Info(NamedTuple):
     flight: Flight | None = None
     """`Federation.flight` with the updates of the clients that started in this round; None: all updates arrive in their round. The
     other fields are of the updates that arrive in the round."""
+    cohort: Cohort | None = None
+    """The participants, where the method has drawn them itself; None: those that were drawn for it."""
 
 
 class Init(Protocol[State_co]):

@@ -12,21 +12,21 @@ from cfljax.report.report_data import read
 
 
 def draw(folder, out):
-    """Accuracy over rounds, and which client is in which cluster."""
+    """Accuracy against bytes sent (pre-training included), and which client is in which cluster."""
     data = read([folder])
     with matplotlib.rc_context(figures.STYLE):
         figure = Figure(figsize=(8.4, 2.6))
         curves, *panels = figure.subplots(1, 4, width_ratios=(2.1, 1, 1, 1))
         for configuration, each, (shade, _) in zip(data.drawn, data.curves, styles(data), strict=True):
-            band, colour = each.history["accuracy"], figure_panels.COLOURS[shade]
-            curves.plot(band.round, 100 * band.mean, color=colour, label=configuration.name)
+            (sent, band), colour = figures._bytes(each), figure_panels.COLOURS[shade]
+            curves.plot(sent, 100 * band.mean, color=colour, label=configuration.legend)
             low, high = 100 * (band.mean - np.nan_to_num(band.std)), 100 * (band.mean + np.nan_to_num(band.std))
-            curves.fill_between(band.round, low, high, color=colour, alpha=0.14, linewidth=0)
-        curves.set(xlabel="round", title="accuracy, %")
+            curves.fill_between(sent, low, high, color=colour, alpha=0.14, linewidth=0)
+        curves.set(xlabel="sent by and to all clients, MB", title="accuracy, %")
         curves.legend(loc="lower right")
-        shown = [(c.name, p.assignment) for c, p in zip(data.drawn, data.pictures, strict=True) if p and p.assignment]
-        for axes, (name, picture) in zip(panels, [each for each in shown if each[0] != "fedgroup"], strict=False):
-            axes.set_title(f"{name}: clients in clusters")
+        shown = [(c.legend, p.assignment) for c, p in zip(data.drawn, data.pictures, strict=True) if p and p.assignment]
+        for axes, (name, picture) in zip(panels, [each for each in shown if each[0] != "FedGroup"], strict=False):
+            axes.set_title(f"{name}: clusters")
             axes.grid(False)
             figure_panels._over_rounds(axes, picture)
         figure.savefig(out, dpi=130, metadata={"Software": None})

@@ -229,10 +229,12 @@ def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ver
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:
-    """The names without the words that all of them begin with, up to a comma or colon."""
+    """Return the names without the words that all of them begin or end with, up to or from a comma or colon."""
     alike = os.path.commonprefix(list(names))
     cut = max(alike.rfind(mark) + len(mark) for mark in (": ", ", ") if mark in alike) if re.search("[:,] ", alike) else 0
-    return [name[cut:] for name in names]
+    same = os.path.commonprefix([name[::-1] for name in names])
+    end = same.rfind(" ,") + 2 if " ," in same else 0
+    return [name[cut : len(name) - end] for name in names]
 
 
 def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001

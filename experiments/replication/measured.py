@@ -12,6 +12,7 @@ from cfljax.registry.options import Table, show
 from cfljax.report.configurations import Unit, option_of
 from cfljax.results.result import Result, Results
 from experiments.replication.claims import signed_difference, verdict
+from experiments.replication.costs import at_target, costs, draw_of
 from experiments.replication.published import Cell, Claim, Published
 from experiments.replication.quantity import Quantity
 from experiments.replication.size import below_size
@@ -60,9 +61,11 @@ def section(published: Published, folders: list[Results]) -> Section:
     """Measure every cell of the table and decide every claim."""
     rows = [(row, results) for results in folders for row in results.rows]  # a run that two rows share has the label of each
     units = [Unit(row["id"], results.records[row["id"]] | {"label": row["label"]}, results.store) for row, results in rows]
-    shrunk = {results.store.folder for results in folders if results.records and below_size(results)}
+    run = [results for results in folders if results.records]
+    shrunk, but_rounds = ({each.store.folder for each in run if below_size(each, rounds)} for rounds in (True, False))
     found = Section(published, [], [], [], {}, {}, {}, [], {}, {})
     used: dict[str, Unit] = {}
+    runs_of: dict[str, list[Unit]] = {}
     for cell in published.cells:
         fitting = _fitting(units, cell.where)
         chosen = _finished(published, cell.name, fitting)
@@ -71,26 +74,32 @@ def section(published: Published, folders: list[Results]) -> Section:
         found.measured[cell.name] = _measured(cell, cell.take, chosen, units, published)
         if cell.take.summary == "accuracy_max":
             found.last_ten[cell.name] = _measured(cell, LAST_TEN, chosen, units, published)
-        found.draws[cell.name] = len({data for _, data in map(_draw, chosen)})
-        found.small[cell.name] = any(unit.store.folder in shrunk for unit in chosen)
+        found.draws[cell.name] = len({data for _, data in map(draw_of, chosen)})
+        if cell.minus:
+            other = found.measured[cell.minus].values
+            apart = {draw: value - other[draw] for draw, value in found.measured[cell.name].values.items() if draw in other}
+            found.measured[cell.name] = Measured(apart)
+        reached = cell.take.reaches is not None and all(map(math.isfinite, found.measured[cell.name].values.values()))
+        found.small[cell.name] = any(unit.store.folder in (but_rounds if reached else shrunk) for unit in chosen)
+        runs_of[cell.name] = chosen
     found.units.extend(used.values())
     found.folders.extend(results for results in folders if not results.records or used.keys() & results.records.keys())
     for figure in published.figures:
         runs = [_fitting(units, where) for where in figure.curves.values()]
         found.drawn_runs.append([_finished(published, figure.title, each) for each in runs])
-    found.verdicts.extend(_decided(claim, found) for claim in published.claims)
+    found.verdicts.extend(_decided(claim, found, runs_of) for claim in published.claims)
     return found
 
 
-def _decided(claim: Claim, of: Section) -> Verdict:
-    small = any(of.small.get(name) for name in claim.cells)
-    return _with_last_ten(verdict(claim, of.published, of.measured, small), claim, of.last_ten)
-
-
-def _draw(unit: Unit) -> tuple[int, str]:
-    """What a run draws: its seed, and that of its data, which is the seed of the run where the spec says so."""
-    data = (unit.record["config"].get("data") or {}).get("seed", 0)
-    return unit.seed, str(unit.seed if data == "run" else data)
+def _decided(claim: Claim, of: Section, runs_of: dict[str, list[Unit]]) -> Verdict:
+    small = bool(claim.small) or any(of.small.get(name) for name in claim.cells)
+    decided = verdict(claim, of.published, of.measured, small)
+    takes = [of.published.cell(name).take for name in claim.cells]
+    if claim.kind == "reduction" and decided.ours and all(take.reaches is not None for take in takes):
+        decided = decided._replace(
+            cost=costs(*(at_target(runs_of[name], take) for name, take in zip(claim.cells, takes, strict=True)))
+        )
+    return _with_last_ten(decided, claim, of.last_ten)
 
 
 def _fitting(units: list[Unit], where: Table) -> list[Unit]:
@@ -108,7 +117,7 @@ def _with_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]
 def _finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit]:
     """The runs that are done; SpecError if several have the same seed."""
     chosen = [unit for unit in fitting if unit.status == "done"]
-    for (seed, _), often in Counter(map(_draw, chosen)).items():
+    for (seed, _), often in Counter(map(draw_of, chosen)).items():
         if often > 1:
             raise SpecError(f"{published.file}: cell {show(name)}: selects {often} runs of seed {seed}; narrow `where`")
     return chosen
@@ -125,14 +134,14 @@ def _measured(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit],
     values: dict[Hashable, float] = {}
     rounds: dict[Hashable, int] = {}
     if take.reaches is not None:
-        rounds |= {_draw(unit): unit.record["config"]["train"]["rounds"] for unit in chosen}
-    for unit in sorted(chosen, key=_draw):
+        rounds |= {draw_of(unit): unit.record["config"]["train"]["rounds"] for unit in chosen}
+    for unit in sorted(chosen, key=draw_of):
         if take.summary:  # the record has it, so that no arrays are read
             value = take.of(Result(unit.record, {}))
         else:
             value = take.of(Result(*unit.store.read(unit.id)), _clusters_of(cell, unit, units, published))
         if not math.isnan(value):
-            values[_draw(unit)] = scale * value
+            values[draw_of(unit)] = scale * value
     return Measured(values, rounds)
 
 

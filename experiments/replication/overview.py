@@ -10,7 +10,19 @@ from typing import NamedTuple
 from experiments.replication.measured import Section, with_draws
 from experiments.replication.published import Claim, Page
 from experiments.replication.tables import table
-from experiments.replication.verdicts import NOT_RUN, WORDS, Verdict
+from experiments.replication.verdicts import (
+    AGAIN,
+    AT_SIZE,
+    DIRECTION,
+    FAILS,
+    NO_TEST,
+    NOT_RUN,
+    PART,
+    REPRODUCES,
+    UNDECIDED,
+    WORDS,
+    Verdict,
+)
 
 PLURAL = {
     "reproduces": "reproduce",
@@ -19,7 +31,9 @@ PLURAL = {
     "does not reproduce": "do not reproduce",
 }
 """Words after a number of claims, where they are not those of one."""
-HEAD = ["claim", "published", "ours", "verdict", "size", "seeds", "why"]
+HEAD = ["claim", "published", "ours", "verdict", "runs", "why"]
+BEST = (REPRODUCES, DIRECTION, UNDECIDED, AT_SIZE, PART, FAILS, AGAIN, NO_TEST, NOT_RUN)
+"""Of several settings of an "up to": the word that counts before the next ones."""
 
 
 class Line(NamedTuple):
@@ -28,23 +42,37 @@ class Line(NamedTuple):
     section: Section
     claim: Claim
     verdict: Verdict
-    others: list[str]
-    """The verdicts on the same claim in the other settings in which it was tried."""
+    others: list[tuple[str, str]]
+    """(Word, setting) of the same claim in the other settings in which it was tried."""
 
 
 def lines(sections: Iterable[Section]) -> list[Line]:
-    """The claims that papers make, in order. Of a claim that was tried in several settings it is the first setting."""
+    """Return the claims that papers make, in order. Of a claim that was tried in several settings it is the first that was run, or
+    the best where the paper says "up to"; nothing refutes that as long as settings were not run."""
     found: dict[object, Line] = {}
     for section in sections:
         for claim, verdict in zip(section.published.claims, section.verdicts, strict=True):
             if claim.ours:
                 continue
             key = (section.published.paper, claim.search) if claim.search else id(claim)
-            if key in found:
-                found[key].others.append(verdict.word)
+            line = found.setdefault(key, Line(section, claim, verdict, []))
+            if line.claim is claim:
+                continue
+            better = BEST.index(verdict.word) < BEST.index(line.verdict.word)
+            if better and (claim.up_to or line.verdict.word == NOT_RUN):
+                found[key] = Line(section, claim, verdict, [*line.others, (line.verdict.word, line.claim.setting)])
             else:
-                found[key] = Line(section, claim, verdict, [])
-    return list(found.values())
+                line.others.append((verdict.word, claim.setting))
+    return [_open(line) for line in found.values()]
+
+
+def _open(line: Line) -> Line:
+    """Return an "up to" as not decided where it is refuted in the settings that were run, and there are others."""
+    left = sum(word == NOT_RUN for word, _ in line.others)
+    if not (line.claim.up_to and left and line.verdict.word in (PART, FAILS)):
+        return line
+    why = f"{line.verdict.word} in the settings that were run; {left} of {len(line.others) + 1} were not"
+    return line._replace(verdict=line.verdict._replace(word=UNDECIDED, why=why))
 
 
 def papers(sections: Iterable[Section]) -> dict[str, list[Section]]:
@@ -96,7 +124,8 @@ def _rows(section: Section, every: list[Line], page: Page, to: str) -> Iterator[
             yield [f"**{_titled(section, page, to)}**", *[""] * (len(HEAD) - 1)]
         decided = line.verdict
         ours = re.sub(r"; last ten .*", "", decided.ours)
-        yield [line.claim.text, decided.published, ours, f"**{decided.word}**", _size(line), _seeds(line), _why(line)]
+        runs = ", ".join(part for part in (_size(line), _seeds(line)) if part)
+        yield [line.claim.text, decided.published, ours, f"**{decided.word}**", runs, _why(line)]
 
 
 def _counted(words: Counter[str]) -> str:
@@ -104,16 +133,23 @@ def _counted(words: Counter[str]) -> str:
 
 
 def _why(line: Line) -> str:
-    """What the verdict rests on beside the numbers, in some words."""
-    others = [word for word in line.others if word != NOT_RUN]
-    more = f"tried in {len(others) + 1} settings; the others: {_counted(Counter(others))}" if others else ""
-    return "; ".join(part for part in (line.verdict.why, more) if part)
+    """Return what the verdict rests on beside the numbers, in some words."""
+    if line.verdict.word == NOT_RUN:
+        return ""
+    others = [(word, setting) for word, setting in line.others if word != NOT_RUN]
+    if others and line.claim.setting and all(setting for _, setting in others):
+        words = [word for word in WORDS if any(word == other for other, _ in others)]
+        named = [f"{word}: {' / '.join(setting for other, setting in others if other == word)}" for word in words]
+        more = "; ".join([f"this is {line.claim.setting}", *named])
+    else:
+        more = f"in {len(others)} other settings: {_counted(Counter(word for word, _ in others))}" if others else ""
+    return "; ".join(part for part in (line.verdict.why, line.claim.small, line.verdict.cost, more) if part)
 
 
 def _size(line: Line) -> str:
     if line.verdict.word == NOT_RUN:
         return ""
-    return "small" if any(line.section.small.get(name) for name in line.claim.cells) else "full"
+    return "small" if line.claim.small or any(line.section.small.get(name) for name in line.claim.cells) else "full"
 
 
 def _seeds(line: Line) -> str:
@@ -122,7 +158,8 @@ def _seeds(line: Line) -> str:
     if not run or line.verdict.word == NOT_RUN:
         return ""
     fewest = min(len(line.section.measured[name].values) for name in run)
-    return with_draws(fewest, min(line.section.draws[name] for name in run))
+    said = with_draws(fewest, min(line.section.draws[name] for name in run))
+    return said.replace(f"{fewest}", f"{fewest} seed{'s' if fewest > 1 else ''}", 1)
 
 
 def _link(text: str, to: str, file: str, anchor: str) -> str:

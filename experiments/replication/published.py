@@ -18,6 +18,9 @@
     why = "Written by hand, where it does not reproduce."
     ours = false                               # true: a claim that no paper makes, which the overview does not count
     search = "FedGroup's gain"                 # of claims with one name, tried in several settings, the overview counts the first
+    setting = "He's start, lr 0.1"             # what tells it from those others
+    up_to = false                              # true: the counted one of those is the best, and all of them must have been run
+    small = ""                                 # what its runs have less of than the paper's, where no flag says so
     void = ""                                  # why no run could contradict it
     again = ""                                 # why its runs are to be made again
 
@@ -63,6 +66,10 @@ class Cell:
     take: Quantity
     published: float | None = None
     spread: float | None = None
+    aside: bool = False
+    """True for a number that claims need and no table shows."""
+    minus: str = ""
+    """The name of a cell above it, whose number for the same draw is subtracted."""
     labels_of: Table | None = None
     """What selects the run whose clusters `take.cluster` means, among those with the same seed and data."""
 
@@ -89,6 +96,12 @@ class Claim:
     """True for a claim that no paper makes."""
     search: str = ""
     """The name that it shares with other settings in which the same claim was tried."""
+    setting: str = ""
+    """What tells its setting from the others'."""
+    up_to: bool = False
+    """True where a paper says "up to": the best of the settings counts."""
+    small: str = ""
+    """What its runs have less of than the paper's, where no flag says so."""
     void: str = ""
     """Why no run could contradict it."""
     again: str = ""
@@ -229,9 +242,11 @@ def _published(table: Table, file: str) -> Published:
     take = read_quantity(table.pop("take", "accuracy_max"), "take")
     cells = tuple(_cell(c, f"cells[{i}]", take) for i, c in enumerate(_tables(table, "cells")))
     names = [cell.name for cell in cells]
-    for name in names:
+    for i, name in enumerate(names):
         if names.count(name) > 1:
             raise SpecError(f"cells: two are named {show(name)}")
+        if (minus := cells[i].minus) and minus not in names[:i]:
+            raise SpecError(f"cells[{i}].minus: {show(minus)} is no cell above it" + suggest(minus, names))
     claims = tuple(_claim(c, f"claim[{i}]", names) for i, c in enumerate(_tables(table, "claim")))
     without = {cell.name for cell in cells if cell.published is None}
     for i, claim in enumerate(claims):
@@ -250,7 +265,11 @@ def _cell(table: Table, where: str, take: Quantity) -> Cell:
 
 
 def _claim(table: Table, where: str, names: list[str]) -> Claim:
-    _known(table, ("text", "published", "tolerance", "why", "ours", "search", "void", "again", *KINDS), f"{where}.")
+    _known(
+        table,
+        ("text", "published", "tolerance", "why", "ours", "search", "setting", "up_to", "small", "void", "again", *KINDS),
+        f"{where}.",
+    )
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1:
         raise SpecError(f"{where}: give one of {', '.join(KINDS)}")

@@ -25,9 +25,21 @@ OVER: dict[str, Callable[[np.ndarray], np.floating]] = {
     "last": lambda values: values[-1],
     "change": lambda values: np.mean(np.abs(np.diff(values))) if len(values) > 1 else np.float64("nan"),
 }
-NO_FRACTIONS = ("loss", "train_loss", "val_loss", "loss_last", "discrepancy", "clusters", "clusters_last", "rounds")
+NO_FRACTIONS = (
+    "loss",
+    "train_loss",
+    "val_loss",
+    "loss_last",
+    "discrepancy",
+    "clusters",
+    "clusters_last",
+    "rounds",
+    "bytes_up",
+    "bytes_down",
+)
 """Quantities that stay as they are where the published unit is per cent."""
-WHICH = {"best": np.argmax, "worst": np.argmin}
+WHICH = ("best", "middle", "worst", "gap")
+"""Clusters by their accuracy, and how far the best is from the worst."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +56,7 @@ class Quantity:
     reaches: float | None = None
     diag: str = ""
     correlation: tuple[str, ...] = ()
-    cluster: str = option("", choices=tuple(WHICH))
+    cluster: str = option("", choices=WHICH)
 
     def check(self, where: str) -> None:
         """SpecError unless the fields that are given together make a quantity; `where` is its key in the file."""
@@ -108,8 +120,9 @@ def _correlation(one: np.ndarray | None, other: np.ndarray | None) -> float:
 
 
 def _cluster_accuracy(accuracy: np.ndarray | None, of: Result | None, which: str) -> float:
-    """The mean of accuracy f32[C] over the clients of the best or worst cluster of the run `of`. Which cluster that is
-    depends on the accuracies in the run `of` alone, so that different runs are measured on the same clients."""
+    """The mean of accuracy f32[C] over the clients of the best, middle or worst cluster of the run `of`. Which cluster that is
+    depends on the accuracies in the run `of` alone, so that different runs are measured on the same clients. The gap: from the
+    lowest to the highest mean of this run."""
     other, labels = (None, None) if of is None else (of.client_accuracy, of.labels)
     if accuracy is None or other is None or labels is None or not accuracy.shape == other.shape == labels.shape:
         return math.nan
@@ -117,7 +130,11 @@ def _cluster_accuracy(accuracy: np.ndarray | None, of: Result | None, which: str
     members = [known & (labels == k) for k in np.unique(labels[known])]
     if not members:
         return math.nan
-    return float(np.mean(accuracy[members[WHICH[which]([np.mean(other[chosen]) for chosen in members])]]))
+    own = [float(np.mean(accuracy[chosen])) for chosen in members]
+    if which == "gap":
+        return max(own) - min(own)
+    ranked = np.argsort([-np.mean(other[chosen]) for chosen in members])
+    return own[ranked[{"best": 0, "middle": len(members) // 2, "worst": -1}[which]]]
 
 
 def read_quantity(value: Value, where: str) -> Quantity:

@@ -24,9 +24,10 @@ def flags_of(results: Results) -> list[str]:
     return list(dict.fromkeys(re.findall(r"^# --set (.*)$", results.store.read_spec() or "", re.MULTILINE)))
 
 
-def below_size(results: Results) -> bool:
-    """Whether flags make the runs smaller than the spec: by another size, or by fewer rounds, epochs, steps, participants, clients
-    or samples, or a smaller network of the same name. Rounds of which the spec says nothing count as fewer."""
+def below_size(results: Results, rounds: bool = True) -> bool:
+    """Return whether flags make the runs smaller than the spec: by another size, or by fewer rounds, epochs, steps, participants,
+    clients or samples, or a smaller network of the same name. Rounds of which the spec says nothing count as fewer. `rounds`: false
+    to leave them out, as for the rounds to a target that was reached."""
     flags = flags_of(results)
     if any(re.match(r"size=(?!full$)", flag) for flag in flags):
         return True
@@ -34,7 +35,8 @@ def below_size(results: Results) -> bool:
         spec = tomllib.loads(results.store.read_spec() or "")
     except tomllib.TOMLDecodeError:
         spec = {}
-    return any(_smaller(name, given, spec) for flag in flags for name, given in _tables(flag))
+    tables = [table for flag in flags for table in _tables(flag)]
+    return any(_smaller(name, {k: v for k, v in given.items() if rounds or k != "rounds"}, spec) for name, given in tables)
 
 
 def _tables(flag: str) -> list[tuple[str, Table]]:

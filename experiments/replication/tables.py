@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from experiments.replication.measured import Section
 from experiments.replication.provenance import provenance
 from experiments.replication.published import Cell, Claim, Published
-from experiments.replication.verdicts import Measured
+from experiments.replication.verdicts import NOT_RUN, Measured
 
 WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_last10": "mean of the last ten evaluations"}
 """Names of quantities in the headings of tables."""
@@ -19,11 +19,11 @@ def section_text(each: Section, heading: str = "###", pictures: str = "", elsewh
     """Return the part of a page about one table. `pictures`: its figures in Markdown; `elsewhere`: claims of another page."""
     published = each.published
     parts = [f"{heading} {published.title}", provenance(each), *([pictures] if pictures else [])]
-    if each.units or _any_published(each):
+    if each.units:
         parts.append(_cells(each))
     rows = []
     for claim, decided in zip(published.claims, each.verdicts, strict=True):
-        if claim in elsewhere:
+        if claim in elsewhere or decided.word == NOT_RUN:
             continue
         numbers = " – ".join(part for part in (decided.numbers, claim.why.strip()) if part)
         rows.append([f"(ours) {claim.text}" if claim.ours else claim.text, f"**{decided.word}**", numbers])
@@ -40,7 +40,7 @@ def _cells(each: Section) -> str:
     ours = ["ours, maximum", "last ten"] if both else [_ours_is(each) + unit]
     head = [""] + (["published" + unit] if any_published else []) + ours
     rows = []
-    for cell in each.published.cells:
+    for cell in _shown(each):
         row = [cell.name] + ([_published(cell, each.published)] if any_published else [])
         row.append(_ours(each.measured[cell.name], cell, each.published))
         if both:
@@ -51,7 +51,7 @@ def _cells(each: Section) -> str:
 
 def _grid(each: Section) -> str:
     """Cells named `column: row`, as a table of that shape."""
-    names = [cell.name.partition(": ")[::2] for cell in each.published.cells]
+    names = [cell.name.partition(": ")[::2] for cell in _shown(each)]
     columns, rows = list(dict.fromkeys(c for c, _ in names)), list(dict.fromkeys(r for _, r in names))
     cells = {cell.name: cell for cell in each.published.cells}
     filled = [[row, *(_in_grid(each, cells.get(f"{column}: {row}")) for column in columns)] for row in rows]
@@ -60,6 +60,12 @@ def _grid(each: Section) -> str:
     unit = ["in %"] if each.published.unit == "%" else []
     caption = f"{'; '.join([*about, *unit])}; {' or '.join(map(str, seeds)) or 'no'} seed{'' if seeds == [1] else 's'}."
     return f"{caption[0].upper()}{caption[1:]}\n\n" + table(["", *columns], filled)
+
+
+def _shown(each: Section) -> list[Cell]:
+    """Return the cells of the table that were run or published."""
+    cells = [cell for cell in each.published.cells if not cell.aside]
+    return [cell for cell in cells if each.measured[cell.name].values or each.lost[cell.name] or cell.published is not None]
 
 
 def _ours_is(each: Section) -> str:

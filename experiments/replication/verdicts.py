@@ -25,11 +25,13 @@ class Verdict(NamedTuple):
     """What was published, in the same words."""
     why: str = ""
     """What the verdict rests on, where the numbers do not say it."""
+    cost: str = ""
+    """Of fewer rounds: what they cost in bytes and seconds."""
 
     @property
     def numbers(self) -> str:
         """All that it rests on, in one line."""
-        parts = (self.ours, f"published {self.published}" if self.published else "", self.why)
+        parts = (self.ours, f"published {self.published}" if self.published else "", self.cost, self.why)
         return "; ".join(part for part in parts if part)
 
 

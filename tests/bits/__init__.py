@@ -1,6 +1,6 @@
 """Whether results keep their bits: small specs are played with the package of an earlier commit and with that of the working tree.
 
-python -m tests.bits [--quick] [--only "PATTERN"] [--cache DIR] [--list]
+python -m tests.bits [--quick] [--only "PATTERN"] [--part K/N] [--cache DIR] [--list]
 """
 
 EXPECTED = {

@@ -91,7 +91,9 @@ def test_a_dry_run_counts_runs_batches_programs_memory_and_bytes():
     found = runs(spec(method=["fedavg", "ifca"], train={"rounds": 10, "participation": 20}, seeds="0:5"))
     text = dry_run(batches(found, 2), SIZE)
     assert text.startswith("runs 10, batches 6, programs to compile 2")
-    assert "communication of all runs (simulated): 8 MB down, 8 MB up" in text  # 10 runs × 10 rounds × 20 clients × 4,000 bytes
+    fedavg = next(line for line in text.splitlines() if line.split()[1:2] == ["fedavg"])
+    assert " 4 MB      4 MB " in fedavg  # 5 runs × 10 rounds × 20 clients × 4,000 bytes
+    assert dry_run(batches(found, 2), SIZE, sent=["  ifca: K models"]).splitlines()[-2] == "  ifca: K models"
     assert dry_run(batches(found, 2), lambda batch: SIZE) == text
     assert dry_run([], SIZE).startswith("runs 0")
 

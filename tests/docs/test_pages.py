@@ -35,6 +35,7 @@ def reader(tmp_path, monkeypatch):
     monkeypatch.setattr("cfljax.commands.process._end_soon_after_signals", lambda: None)
     lines = ["age,pulse,hospital,sick", *(f"{20 + i % 50},{60 + i % 37},{'NSEW'[i % 4]},{'yn'[i % 3 == 0]}" for i in range(80))]
     (tmp_path / "visits.csv").write_text("\n".join(lines))
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
     return monkeypatch
 
 

@@ -110,16 +110,17 @@ def test_clients_that_are_not_there_yet_have_no_say(name):
     late = toy.replace(federation(), arrive=jnp.asarray(arrive))
     train, at = late.train, jnp.array([2, 7])
     swapped = toy.replace(train, start=train.start.at[at].set(train.start[0]), count=train.count.at[at].set(train.count[0]))
-    one, two = (setup_of(name, each)["number"] for each in (late, toy.replace(late, train=swapped)))
-    np.testing.assert_array_equal(one.curve, two.curve)
-    assert int(one.probed) == (0 if name in ("one_shot", "fedgroup") else 10)
+    one, two = (setup_of(name, each) for each in (late, toy.replace(late, train=swapped)))
+    np.testing.assert_array_equal(one["number"].curve, two["number"].curve)
+    assert int(one["asked"]) == 10
 
 
 def test_no_more_clients_are_probed_than_stated(monkeypatch):
     monkeypatch.setattr(auto, "PROBED", 5)
-    ids = [auto.probed(keys.root(seed), federation(), "ifca") for seed in (0, 0, 1)]
-    assert [len(each) for each in ids] == [5, 5, 5] and np.array_equal(ids[0], ids[1]) and not np.array_equal(ids[0], ids[2])
-    assert int(setup_of("ifca", federation())["number"].probed) == 5
+    one, same, other = (setup_of("ifca", federation(), key) for key in (0, 0, 1))
+    assert int(one["asked"]) == 5
+    assert np.array_equal(one["number"].curve, same["number"].curve, equal_nan=True)
+    assert not np.array_equal(one["number"].curve, other["number"].curve, equal_nan=True)
 
 
 @pytest.mark.parametrize("how", ["silhouette", "eigengap"])

@@ -8,8 +8,8 @@ import pytest
 
 from cfljax.config import Train
 from cfljax.errors import SpecError
+from cfljax.federation.common import labels_seen
 from cfljax.methods import METHODS
-from cfljax.methods.ccs_rfedavg import class_counts
 from tests import play, toy
 from tests.reference import ccs_rfedavg as reference
 from tests.reference import plain
@@ -74,7 +74,7 @@ def test_updates_in_place_of_gradients_follow_the_plain_program(weights):
 
 def test_kmeans_with_a_cluster_per_participant_weighs_each_by_itself():
     out = run(clustering="kmeans", clusters=PARTICIPANTS)
-    counts = class_counts(federation()).astype(float)
+    counts = labels_seen(federation()).astype(float)
     for t in range(ROUNDS):
         labels = out.diag("participant_labels", t)
         assert sorted(labels) == list(range(PARTICIPANTS))
@@ -108,7 +108,7 @@ def test_traffic_is_one_model_and_what_the_server_asks_for():
 def test_class_counts_are_of_the_labels_that_clients_see():
     fed = toy.federation("label_permutation", clients=6, groups=2)
     expected = [np.bincount(y, minlength=4) for _, y in plain.Clients(jax.tree.map(np.asarray, fed)).train]
-    assert np.array_equal(class_counts(fed), expected)
+    assert np.array_equal(labels_seen(fed), expected)
 
 
 def test_the_host_warns_when_the_target_is_reached_at_the_start():

@@ -10,6 +10,7 @@ import pytest
 from cfljax.config import Train
 from cfljax.errors import SpecError
 from cfljax.kernels import host
+from cfljax.kernels import subspaces as kernel
 from cfljax.methods import METHODS, cfl_sattler, pacfl
 from cfljax.methods import fl_hc as fl_hc_module
 from cfljax.round.state import State
@@ -290,7 +291,7 @@ def test_pacfl_distances_follow_the_plain_program(how, p):
     by_label, formula = how in ("vectors", "labels"), "smallest" if how == "labels" else how
     data = [(x, y if by_label else np.zeros_like(y)) for x, y in plain.Clients(classes()).train]
     want = [[reference.angle_distance(a, b, p, formula) if a is not b else 0.0 for b in data] for a in data]
-    got = pacfl.distances(pacfl.subspaces(classes(), np.arange(6), p, by_label), how)
+    got = kernel.distances(pacfl.subspaces(classes(), np.arange(6), p, by_label), how)
     assert np.allclose(got, want, atol=1e-3)
 
 
@@ -299,19 +300,19 @@ def test_pacfl_angles_are_those_of_scipy():
 
     bases = pacfl.subspaces(classes(), np.arange(6), 3, False).bases[:, 0]
     each = np.degrees([[subspace_angles(a.T, b.T) for b in bases] for a in bases])
-    assert np.allclose(pacfl.angles(bases, "smallest"), each.min(axis=2), atol=1e-5)
-    assert np.allclose(pacfl.angles(bases, "sum"), each.sum(axis=2), atol=1e-5)
+    assert np.allclose(kernel.angles(bases, "smallest"), each.min(axis=2), atol=1e-5)
+    assert np.allclose(kernel.angles(bases, "sum"), each.sum(axis=2), atol=1e-5)
     printed = [[np.trace(np.degrees(np.arccos(np.clip(np.abs(a @ b.T), 0, 1)))) for b in bases] for a in bases]
-    assert np.allclose(pacfl.angles(bases, "trace"), printed, atol=1e-5)
+    assert np.allclose(kernel.angles(bases, "trace"), printed, atol=1e-5)
     apart = ~np.eye(6, dtype=bool)
-    assert (pacfl.angles(bases, "trace") > pacfl.angles(bases, "sum") + 1)[apart].all()  # so the two are not the same thing
+    assert (kernel.angles(bases, "trace") > kernel.angles(bases, "sum") + 1)[apart].all()  # so the two are not the same thing
 
 
 def test_pacfl_vectors_have_no_sign():
     sent = pacfl.subspaces(classes(), np.arange(6), 3, True)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], sent.bases.shape[:3])[..., None]
     for how in ("labels", "vectors"):
-        assert np.allclose(pacfl.distances(sent._replace(bases=sent.bases * signs), how), pacfl.distances(sent, how), atol=1e-6)
+        assert np.allclose(kernel.distances(sent._replace(bases=sent.bases * signs), how), kernel.distances(sent, how), atol=1e-6)
 
 
 @pytest.mark.parametrize("linkage", ["average", "complete", "single"])
@@ -320,7 +321,7 @@ def test_pacfl_clusters_as_scipy_does(linkage, threshold):
     config = METHODS.check("pacfl", {"how": "labels", "linkage": linkage}, "method")
     method = METHODS.entry("pacfl").make(config, toy.model(), toy.solver(toy.model()))
     setup = method.setup(plain.keys.root(0), classes(), {"threshold": threshold})
-    apart = pacfl.distances(pacfl.subspaces(classes(), np.arange(6), 3, True), "labels")
+    apart = kernel.distances(pacfl.subspaces(classes(), np.arange(6), 3, True), "labels")
     assert np.array_equal(setup["labels"], reference.cut(apart, threshold, linkage))
     assert setup["active"].tolist() == [k <= setup["labels"].max() for k in range(8)]
 
@@ -387,8 +388,8 @@ def test_leading_vectors_are_those_of_the_svd():
     rng = np.random.default_rng(0)
     for shape in ((40, 6), (6, 40), (2, 5), (1, 5)):
         x = rng.normal(size=shape)
-        got = pacfl.leading(x, 3)
+        got = kernel.leading(x, 3)
         rank = min(*shape, 3)
         want = np.linalg.svd(x, full_matrices=False)[2][:rank]
         assert np.allclose(np.abs((got[:rank] * want).sum(axis=1)), 1) and not got[rank:].any()
-    assert not pacfl.leading(np.zeros((4, 5)), 3).any() and not pacfl.leading(np.zeros((0, 5)), 3).any()
+    assert not kernel.leading(np.zeros((4, 5)), 3).any() and not kernel.leading(np.zeros((0, 5)), 3).any()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cfljax.errors import SpecError
-from cfljax.round.choice import losses_of, shares_of_all
+from cfljax.round.choice import shares_of_all
 from cfljax.types import Cohort
 from tests import play, toy
 from tests.reference import plain
@@ -96,7 +96,7 @@ def test_clients_without_a_cluster_are_scored_by_their_own_choice():
     assert without.any() and not without.all()
     assert out.history["scored"][-1] == 8
     everyone = Cohort(jnp.arange(8), jnp.ones(8, bool), jnp.ones(8), jnp.int32(0))
-    losses = np.asarray(losses_of(toy.solver(model), federation(), everyone, jnp.asarray(out.models)))
+    losses = np.asarray(toy.solver(model).losses(federation(), jnp.asarray(out.models), everyone.ids, everyone.mask))
     labels = np.where(without, losses.argmin(axis=0), out.labels[-1])
     assert out.history["accuracy"][-1] == pytest.approx(
         plain.accuracy(plain.Net(6, 4), plain.Clients(federation()), out.models.astype(float), labels), abs=1e-6

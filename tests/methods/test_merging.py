@@ -9,10 +9,11 @@ import pytest
 
 from cfljax import keys
 from cfljax.methods import METHODS
-from cfljax.methods.feddrift import Found, Look, begun, unions
-from cfljax.methods.feddrift import State as Drift
-from cfljax.methods.stocfl import State, placed
+from cfljax.methods.feddrift import Known, Look, begun, unions
+from cfljax.methods.stocfl import Seen, placed
 from cfljax.registry.options import list_traced
+from cfljax.round.ask import Ask
+from cfljax.round.state import State
 from cfljax.types import Cohort
 from tests import play, toy
 from tests.often import rarely
@@ -114,21 +115,21 @@ def test_stocfl_compares_sketches_or_first_moves_as_they_are():
     exact, short = (
         play.rounds("stocfl", federation(), 2, None, work={"stream": 3}, model=model, similarity=how) for how in ("exact", "sketch")
     )
-    assert exact.states[0].moves.shape[1] == 7704 and short.states[0].moves.shape[1] == 4096
+    assert exact.states[0].memory.moves.shape[1] == 7704 and short.states[0].memory.moves.shape[1] == 4096
     assert (exact.labels() == short.labels()).all() and np.allclose(exact.models(), short.models(), atol=1e-5)
 
 
 def test_stocfl_without_room_puts_clients_into_the_most_similar_cluster():
     w, labels = np.zeros((1, 3), np.float32), np.array([0, -1, -1, -1, -1, -1], np.int32)
-    moves, members = np.array([[2.0, 0.0], [0.0, 0.0]], np.float32), np.array([2, 0], np.int32)
-    state, there = State(np.ones((2, 3), np.float32), w, w, moves, members, labels), present(1, 2, 3, 4)
+    seen = Seen(w[0], np.array([[2.0, 0.0], [0.0, 0.0]], np.float32), np.array([2, 0], np.int32))
+    state = State(np.ones((2, 3), np.float32), labels, memory=seen, whole=w)
     psi = np.array([[0.6, 0.8], [0.8, 0.6], [0.1, 1.0], [9.0, 9.0]], np.float32)
     uid = np.arange(10, dtype=np.int32)[::-1]  # by identity client 4 comes first, but it is not new
     new, tau = np.array([True, True, True, False]), np.float32(0.999)
-    made = toy.replace(federation(), uid=uid)
-    after, crowded = jax.jit(placed)(state, made, there, psi, new, tau)
+    ask = Ask(None, None, toy.replace(federation(), uid=uid), present(1, 2, 3, 4), {"tau": tau})
+    after, crowded = placed(ask, jax.tree.map(jnp.asarray, state), psi, new)
     assert after.labels.tolist() == [0, 1, 0, 1, -1, -1] and int(crowded) == 2
-    assert after.members.tolist() == [3, 2] and np.allclose(after.moves, [[2.8, 0.6], [0.7, 1.8]])
+    assert after.memory.members.tolist() == [3, 2] and np.allclose(after.memory.moves, [[2.8, 0.6], [0.7, 1.8]])
     assert (after.models[0] == 1).all() and (after.models[1] == 0).all()  # client 3 came first, and its cluster begins at ω
 
 
@@ -177,7 +178,7 @@ def test_feddrift_follows_the_plain_program(participants, options):
     for t, (models, labels) in enumerate(history, 1):
         there = [k for k, m in enumerate(models) if m is not None]
         assert out.labels(t).tolist() == labels.tolist(), t
-        assert np.flatnonzero(out.states[t].found.active).tolist() == there
+        assert np.flatnonzero(out.states[t].active).tolist() == there
         assert max(np.abs(out.models(t)[k] - models[k]).max() for k in there) < 1e-5
         assert counts(out, "models")[t - 1] == len(there)
     assert sum(counts(out, "isolated")) >= 3
@@ -227,21 +228,23 @@ def test_feddrift_s_distance_is_of_mean_losses_by_samples_without_those_that_dri
     look = Look(np.ones(5, bool), there, losses, best, np.min(losses, axis=0), drifts)
     count = np.array(federation().train.count)
     count[:5] = 1, 9, 5, 5, 5
-    made, joined = toy.replace(federation(), train=toy.replace(federation().train, count=count)), jax.jit(unions)
+    made = toy.replace(federation(), train=toy.replace(federation().train, count=count))
+    joined = jax.jit(lambda delta: unions(Ask(None, None, made, present(0, 1, 2, 3, 4), {}), look, delta))
     for delta, root in ((0.14, [0, 1, 2]), (0.15, [0, 0, 2])):  # L_00 = 1.9, L_01 = 1.95, L_10 = 2.045, L_11 = 1.9
-        assert joined(made, present(0, 1, 2, 3, 4), look, np.float32(delta)).tolist() == root
+        assert joined(np.float32(delta)).tolist() == root
 
 
 def test_feddrift_replaces_the_model_that_is_unused_for_the_longest_time():
     nothing, labels, used = np.zeros(4, np.float32), np.zeros(10, np.int32), np.array([5, 3, 1, 2], np.int32)
     everybody, best = np.ones(4, bool), np.zeros(4, np.int32)
-    found = Found(np.arange(4, dtype=np.float32)[:, None], labels, everybody)
-    state = Drift(found, np.array([-7], np.float32), best, used, labels, np.zeros(10, np.float32))
+    known = Known(np.array([-7], np.float32), best, used, labels, np.zeros(10, np.float32))
+    state = State(np.arange(4, dtype=np.float32)[:, None], labels, active=everybody, memory=known)
     look = Look(everybody, everybody, np.zeros((4, 4), np.float32), best, nothing, everybody)
-    after, which, isolated = jax.jit(begun)(federation(), present(4, 2, 1, 3), state, look, np.int32(6))
+    ask, state, look = Ask(None, None, federation(), present(4, 2, 1, 3), {}), *jax.tree.map(jnp.asarray, (state, look))
+    after, which, isolated = begun(ask, state, look, jnp.int32(6))
     assert which.tolist() == [0, 3, 2, 1] and isolated.tolist() == [False, True, True, True]
-    assert after.found.models[:, 0].tolist() == [0, -7, -7, -7] and after.born.tolist() == [0, 6, 6, 6]
-    assert after.found.labels[:5].tolist() == [0, 2, 3, 1, 0] and after.used.tolist() == [6, 6, 6, 6]
+    assert after.models[:, 0].tolist() == [0, -7, -7, -7] and after.memory.born.tolist() == [0, 6, 6, 6]
+    assert after.labels[:5].tolist() == [0, 2, 3, 1, 0] and after.memory.used.tolist() == [6, 6, 6, 6]
 
 
 @pytest.mark.parametrize(("name", "sums"), [("stocfl", 2), ("feddrift", 1)])

@@ -69,6 +69,18 @@ def test_ocfl_agrees_with_a_plain_loop_over_clients(options):
         np.testing.assert_allclose(models[scored[labels < 0]], initial, atol=1e-6)
 
 
+def test_ocfl_merges_by_updates_where_asked():
+    """Far from zero all weights are much alike, so that only their updates say which clusters are."""
+    options = {"metric": "cosine", "xi": 0.5, **ISOLATE}
+    found = {
+        by: play.rounds("ocfl", federation(), rounds=0, work=WORK, merge_by=by, **options).labels() for by in ("weights", "updates")
+    }
+    for by, start in (("weights", 0.0), ("updates", toy.start())):
+        wanted = once.optics_labels(weights(1), 2, 0.5, "cosine", "isolate", 3, start)[2]
+        np.testing.assert_array_equal(found[by], once.renamed(wanted))
+    assert not np.array_equal(found["weights"], found["updates"])
+
+
 def test_ari_is_taken_before_merging():
     options = {"clients_per_cluster": 3, "metric": "cosine", "xi": 0.5, **ISOLATE}
     states, _, method = play.rounds("ocfl", federation(), rounds=0, work=WORK, **options)

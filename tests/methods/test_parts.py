@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ import cfljax
 from cfljax import keys, models
 from cfljax.config import Train
 from cfljax.errors import SpecError
+from cfljax.federation import cohort
 from cfljax.local.parts import divide_model, head_of
 from cfljax.methods import METHODS
 from cfljax.registry.options import drop_traced, list_traced
@@ -140,12 +142,24 @@ def test_what_everybody_shares_is_equal_in_all_clusters_and_the_rest_is_not(name
 @pytest.mark.parametrize("name", every(METHODS_IN_PARTS, often=("ifca", "fedgroup")))
 def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
     out, fed, hyper = two_rounds(name, {"head": "client"})
-    drawn = [np.asarray(play.drawn(keys.fold(keys.root(SEED), "round", t), fed, PARTICIPANTS, t, hyper).ids) for t in (0, 1)]
+    each = [keys.fold(keys.root(SEED), "round", t) for t in (0, 1)]
+    drawn = [np.asarray(play.drawn(each[t], fed, PARTICIPANTS, t, hyper).ids) for t in (0, 1)]
+    if name == "ocfl":  # draws some of each cluster
+        labels = out.states[0].inner.labels
+        own = [cohort.draw_inside(each[t], fed, labels, len(out.models(0)), 10, jnp.int32(t), hyper) for t in (0, 1)]
+        drawn = [np.asarray(some.ids)[np.asarray(some.mask)] for some in own]
     for t in (0, 1):
         moved = np.any(np.asarray(out.states[t + 1].own) != np.asarray(out.states[t].own), axis=1)
         assert sorted(np.flatnonzero(moved)) == sorted(drawn[t])
     heads = [np.asarray(getattr(state.inner, METHODS.entry(name).options.averaged[0]))[:, HEAD] for state in out.states]
     assert all(np.array_equal(head, heads[0]) for head in heads)
+
+
+def test_ocfl_whose_clusters_share_all_is_fedavg_whatever_the_run_draws():
+    whole = {"body": "all", "head": "all"}
+    found, average = run("ocfl", whole, clients_per_cluster=7), play.rounds("fedavg", federation(), ROUNDS, 7, SEED, model=MODEL)
+    assert len(np.unique(found.labels())) > 1
+    assert np.allclose(found.models(), average.models()[0], atol=1e-6)
 
 
 def test_the_loss_that_an_own_part_has_decides_the_cluster():

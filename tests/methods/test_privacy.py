@@ -162,7 +162,7 @@ def remembers(method):
     return not all(np.array_equal(a, b) for a, b in pairs if a.shape[0] == 1)
 
 
-@pytest.mark.parametrize("method", [*privacy.ONE_SUM, "fedbcd", "feddyn"])
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "ditto", "apfl", "pfedme", "per_fedavg", "fedbcd", "feddyn"])
 def test_no_draw_is_hidden_where_a_client_sends_what_depends_on_earlier_draws(method):
     assert privacy.hides_draw(run_of({"name": method}, rounds=40, drawn=0.5), True) == (not remembers(method))
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from cfljax import __version__
 from cfljax.commands import cli
 from cfljax.commands.completion import SHELLS, words_of
+from cfljax.federation import PARTITIONS
 from tests.packaging.own import forgotten
 
 
@@ -120,6 +122,20 @@ sys.exit(5)
     assert ran.returncode == 5 and ran.stdout.endswith("code 0\n")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{kill}\nfrom cfljax import script\nsys.meta_path.insert(0, Kill)\nscript.main()",
+        "{kill}\nfrom cfljax.commands import cli\ncli.importlib.import_module = Kill.find_spec\ncli.run_program()",
+    ],
+)
+def test_a_signal_while_modules_are_imported_is_a_line_and_no_traceback(text):
+    kill = "class Kill:\n  def find_spec(*_): os.kill(os.getpid(), signal.SIGINT)"
+    begun = "import os, signal, sys\nsys.argv = ['', 'sweep']\n" + text.format(kill=kill)
+    ran = subprocess.run([sys.executable, "-c", begun], capture_output=True, text=True)
+    assert ran.returncode == 130 and ran.stderr == "cfljax: stopped; start the same command again to go on\n"
+
+
 def complete(words, shell="bash"):
     text = SHELLS[shell]()
     line = f"COMP_WORDS=({' '.join(words)} ''); COMP_CWORD={len(words)}; _cfljax; echo ${{COMPREPLY[@]}}"
@@ -128,11 +144,38 @@ def complete(words, shell="bash"):
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 def test_bash_completes_commands_flags_and_values():
-    assert complete(["cfljax"])[:2] == ["sweep", "tune"]
+    assert complete(["cfljax"])[:2] == ["init", "sweep"]
     offered = set(complete(["cfljax", "sweep"]))
     assert {"--out", "--dry-run", "--shard"} <= offered and "--as-worker" not in offered
     assert complete(["cfljax", "sweep", "--keep"]) == ["models", "labels", "none"]
+    assert complete(["cfljax", "run", "--model"])[:2] == ["mclr", "mlp"] and "wandb" in complete(["cfljax", "load", "--log"])
     assert {"ifca", "fedgroup"} <= set(complete(["cfljax", "run"])) and "import" in complete(["cfljax", "data"])
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["data.par"], ["data.partition="]),
+        (["data.partition", "=", "rot"], ["rotated"]),
+        (["data.partition", "="], list(PARTITIONS)),
+        (["train.average_"], []),
+        (["method", "=", "fedg"], ["fedgroup"]),
+        (["method.ifca.res"], ["method.ifca.reseed="]),
+        (["method.ifca.reseed", "=", ""], ["never", "when_empty", "always"]),
+        (["train.keep_state", "=", "t"], ["true"]),
+        (["data.alp"], ["data.alpha="]),
+        (["see"], ["seeds="]),
+    ],
+)
+def test_bash_completes_keys_and_values_of_set(typed, offered):
+    typed = [word for word in typed if word]
+    text = SHELLS["bash"]()
+    last = [*["cfljax", "sweep", "--set"], *typed]
+    line = f"COMP_WORDS=({' '.join(map(shlex.quote, last))}); COMP_CWORD={len(last) - 1}; _cfljax; echo ${{COMPREPLY[@]}}"
+    called = f'cfljax() {{ {sys.executable} -m cfljax.commands.cli "$@"; }}'
+    done = subprocess.run(["bash", "-c", f"{text}\n{called}\n{line}"], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == offered and not done.stderr
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
@@ -151,6 +194,14 @@ def test_options_of_the_one_method_need_no_name(capsys):
     flags = ["--data", "blobs", "--model", "mclr", "--quiet", "--set", "train.rounds=1"]
     assert cli.main(["run", "fedprox", *flags, "--set", "method.mu=-1"]) == 2
     assert "method.fedprox.mu = -1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lr", [1e9, 0.1])
+def test_a_run_that_diverges_says_what_to_lower(lr, capsys):
+    words = ["--rounds", "2", "--lr", str(lr), "--data", "blobs", "--set", "data.samples=200", "--quiet"]
+    assert cli.main(["run", "fedavg", *words]) == 0
+    hint = re.fullmatch(r"cfljax: a run diverged, the first in round [12]: lower train.lr \(1e\+09\)\n", capsys.readouterr().err)
+    assert (hint is not None) == (lr > 1)
 
 
 def test_options_of_a_run_are_flags_and_what_others_call_them_is_known(capsys):

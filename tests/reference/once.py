@@ -19,8 +19,8 @@ def means(weights, labels):
     return {k: weights[labels == k].mean(axis=0) for k in sorted(set(labels) - {-1})}
 
 
-def optics_labels(weights, min_samples, xi, metric, noise, merge_to):
-    """(labels by OPTICS, after noise, after merging)."""
+def optics_labels(weights, min_samples, xi, metric, noise, merge_to, start=0.0):
+    """(labels by OPTICS, after noise, after merging by the weights' differences from `start`)."""
     raw = OPTICS(min_samples=min_samples, xi=xi, metric=metric).fit(weights).labels_
     labels, centres = raw.copy(), means(weights, raw)
     for i in np.flatnonzero(raw < 0):
@@ -30,7 +30,7 @@ def optics_labels(weights, min_samples, xi, metric, noise, merge_to):
             labels[i] = labels.max() + 1
     settled = labels.copy()
     while merge_to and len(set(labels) - {-1}) > merge_to:
-        centres = means(weights, labels)
+        centres = means(weights - start, labels)
         pairs = [(a, b) for a in centres for b in centres if a < b]
         a, b = max(pairs, key=lambda pair: cosine(centres[pair[0]], centres[pair[1]]))
         labels[labels == b] = a

@@ -161,3 +161,46 @@ def test_a_partition_with_samples_of_its_own_brings_its_pool():
     made = parts("femnist_fedgroup", source, clients=20)
     federation = pack(made, source)
     assert federation.classes == 26 and len(federation.pool.y) == len(made.source.y_train) < 2000
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_each_client_has_a_share_of_its_own_of_each_of_its_k_classes(k):
+    made = parts("shares", fake(60_000, 10_000), classes_per_client=k, clients=1000)
+    both = [np.concatenate(pair) for pair in zip(made.train, made.test, strict=True)]
+    counts = class_counts(both, made.source or fake(60_000, 10_000))
+    for u, row in enumerate(counts):
+        assert set(np.flatnonzero(row)) == {(u + j) % 10 for j in range(k)} and row[row > 0].min() >= max(1, 10 // k)
+    assert len(np.unique(np.concatenate(both))) == counts.sum() > 65_000
+    assert [len(rows) for rows in made.train] == [int(0.9 * n) for n in counts.sum(1)]
+
+
+def test_sizes_are_more_even_with_more_classes():
+    sizes = [
+        [len(rows) for rows in parts("shares", fake(60_000, 10_000), classes_per_client=k, clients=1000).train] for k in (1, 10)
+    ]
+    assert np.std(np.log(sizes[0])) > 1.3 * np.std(np.log(sizes[1]))
+
+
+def test_shares_need_the_least_number_of_samples_for_everybody():
+    with pytest.raises(SpecError, match="about 20 fit"):
+        parts("shares", fake(200, 10), classes_per_client=2, clients=100)
+
+
+def test_a_small_letter_has_the_ink_of_the_area_that_it_covers():
+    shrunk = PARTITIONS.entry("femnist_fedgroup").make.__globals__["shrunk"]
+    x = np.zeros((1, 28, 28, 1), np.uint8)
+    x[0, 4:24, 4:24] = 200
+    half = shrunk(x, 0.5)
+    assert half.shape == x.shape and half.dtype == x.dtype and np.array_equal(np.flatnonzero(half[0, :, 14, 0]), np.arange(9, 19))
+    assert half.max() == 200 and np.array_equal(shrunk(x, 1.0), x)
+    third = shrunk(x.astype(np.float32), 0.4)
+    assert third.sum() == pytest.approx(x.sum() * (11 / 28) ** 2) and third[0, 14, 14, 0] == pytest.approx(200)
+
+
+def test_small_letters_are_the_same_clients_images():
+    large, small = (
+        parts("femnist_fedgroup", fake(30_000, 5_000, classes=62, shape=(28, 28, 1)), letter=share) for share in (1.0, 0.4)
+    )
+    assert all(np.array_equal(a, b) for a, b in zip(large.train, small.train, strict=True))
+    paper = small.source.x_train[:, 0, 0]
+    assert np.all(paper == paper.max()) and np.any(large.source.x_train[:, 0, 0] != large.source.x_train[:, 0, 0].max())

@@ -65,6 +65,19 @@ def test_known_words_get_their_vectors_and_the_rest_is_zero(name, tmp_path):
     np.testing.assert_array_equal(s.table[s.x_train[sentences(s, s.x_train).index((1, 0, 0, 0, 0, 0))][0]], [1, 2, 3, 4])
 
 
+def test_test_tweets_have_no_say_in_which_words_are_kept(tmp_path):
+    often, seldom = ["only here"] * 5, ["seen now"]
+    leaf = {"train": {"a": (seldom * 3, [0, 1, 0])}, "test": {"a": (often, [1, 0, 1, 0, 1])}}
+    for part, users in leaf.items():
+        (tmp_path / "sent140" / part).mkdir(parents=True)
+        made = {"users": list(users), "num_samples": [len(y) for _, y in users.values()], "user_data": {}}
+        for user, (words, y) in users.items():
+            made["user_data"][user] = {"x": [["1", "date", "no", user, text, "x"] for text in words], "y": y}
+        (tmp_path / "sent140" / part / "all.json").write_text(json.dumps(made))
+    kept = data.load("sent140", {"width": 4, "vocabulary": 2}, path=str(tmp_path))
+    assert kept.x_train[:, :2].all() and not kept.x_test.any()
+
+
 def test_case_is_kept_where_it_is_wanted(tmp_path):
     tweets(tmp_path)
     s = load(tmp_path, glove=glove(tmp_path / "g.txt", ["Bad 1 0 0 0", "x 1 1 1 1"]), lowercase=False)

@@ -153,7 +153,7 @@ def test_units_without_labels_or_curves(tmp_path):
     record = synthetic.record_of("a", 0, {}, timings={"train": 1.0})
     store.write("a", record, {"history/round": np.arange(2), "diag/ifca/x": np.zeros((0, 3), np.float32)})
     data = data_of(made(tmp_path))
-    assert data["trivial"] == ["ifca (labels were not kept)"] and data["history"] == {}
+    assert data["trivial"] == ["IFCA (labels were not kept)"] and data["history"] == {}
 
 
 def test_damaged_arrays_are_named_and_the_rest_is_shown(tmp_path):
@@ -218,7 +218,7 @@ def test_a_number_of_clusters_that_was_found_is_told(tmp_path):
     labels, curve = np.array([[0, 1, 0, 1]] * 2), np.array([[1, 2, 3], [0.25, 0.8, np.nan]], np.float32)
     found = {"diag/ifca/auto_clusters": np.array(2, np.int32), "diag/ifca/auto_curve": curve}
     store.write("a", record, {"history/round": np.arange(2), "labels": labels, **found})
-    assert data_of(made(tmp_path))["counted"] == ["ifca, seed 0: 2 found (1: 0.25, 2: 0.80)"]
+    assert data_of(made(tmp_path))["counted"] == ["IFCA, seed 0: 2 found (1: 0.25, 2: 0.80)"]
 
 
 def drifting(folder):
@@ -238,8 +238,8 @@ def test_the_rounds_in_which_clients_change_are_marked_and_the_table_says_how_ru
     text = made(tmp_path)
     changes, configs = data_of(text)["changes"], data_of(text)["configs"]
     assert {config["name"].split()[0]: each for config, each in zip(configs, changes, strict=True)} == {
-        "ifca": [2, 4],
-        "fedavg": [],
+        "IFCA": [2, 4],
+        "FedAvg": [],
     }
     for heading in ("in drift", "ARI in drift", "rounds to recover"):
         assert heading in text

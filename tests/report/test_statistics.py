@@ -6,7 +6,7 @@ from scipy.stats import f, friedmanchisquare, t
 
 from cfljax.report import page_tests, tables, tested, tuning, write
 from cfljax.report.comparison import headline, rows
-from cfljax.report.configurations import collect
+from cfljax.report.configurations import DISPLAYED, collect
 from cfljax.report.critical_difference import MOST, WIDTH, picture, svg
 from cfljax.report.report_data import read
 from cfljax.results.statistics import difference, interval, ranks
@@ -122,11 +122,11 @@ def test_one_partition_of_the_data_is_told_from_a_draw_per_seed(tmp_path):
 def test_the_sentence_has_the_numbers_of_the_table(tmp_path):
     table = grid(tmp_path, seeds=5, data=("digits",))
     said = tested.sentence(table)
-    cell = {row.configuration.label: row.cells["accuracy_last"] for row in table}
+    cell = {row.configuration.title: row.cells["accuracy_last"] for row in table}
     best = max(cell, key=lambda name: cell[name].mean)
-    worst = cell["local"]
+    worst = cell["Local only"]
     assert f"{best} is significantly better than" in said and "5 runs" in said and "3 comparisons" in said
-    assert f"local (by {-100 * worst.behind.mean:.1f} points, 95 % CI {-100 * worst.behind.high:.1f}" in said
+    assert f"Local only (by {-100 * worst.behind.mean:.1f} points, 95 % CI {-100 * worst.behind.high:.1f}" in said
     assert f"g = {-worst.behind.effect:+.2f}" in said and said.count(", n = 5)") == 3
     assert said.endswith(".") and said.count("  ") == 0
 
@@ -139,7 +139,7 @@ def test_all_forms_have_intervals_and_tests(tmp_path):
     for form in (tables.terminal, tables.markdown, tables.latex):
         assert shown in form(table)
     page, over = page_tests.tests(table), tested.mean_ranks(table)
-    assert over.names[-1] == "local" and over.data_sets == 3
+    assert over.names[-1] == "Local only" and over.data_sets == 3
     assert "fig-ranks" in page and "Friedman" in page and "Hedges" in page
     latex = tested.latex(table)
     assert latex.count(r"\midrule") == 3 and all(ord(c) < 128 for c in latex)
@@ -180,8 +180,8 @@ def test_a_row_of_which_runs_diverged_has_no_star_no_rank_and_a_word_in_every_fo
     (row,) = (row for row in table if row.configuration.lost)
     cell = row.cells["accuracy_last"]
     assert row.configuration.label == best and cell.n == 3 and not cell.best and cell.p is None and cell.behind is None
-    assert best in tested.mean_ranks(whole).names
-    assert tested.mean_ranks(table) is None or best not in tested.mean_ranks(table).names
+    assert row.configuration.called in tested.mean_ranks(whole).names
+    assert tested.mean_ranks(table) is None or row.configuration.called not in tested.mean_ranks(table).names
     words = "3 diverged of 6 runs"
     assert words in tested.sentence(table) and words not in tested.sentence(whole)
     assert words in tested.markdown(table) and words in tested.latex(table) and words in page_tests.tests(table)
@@ -191,7 +191,7 @@ def test_a_row_of_which_runs_diverged_has_no_star_no_rank_and_a_word_in_every_fo
 
 def test_the_sentence_names_no_survivor_as_the_best(tmp_path):
     best, _, table = survivors(tmp_path, ("digits",))
-    said = tested.sentence(table)
+    said, best = tested.sentence(table), DISPLAYED[best]
     assert f"{best} is significantly better" not in said and f"{best} (3 diverged of 6 runs)" in said
     assert f'">{best}' not in page_tests.tests(table)
 

@@ -4,9 +4,10 @@ import re
 
 import numpy as np
 
+from cfljax.methods import METHODS
 from cfljax.report import tables
 from cfljax.report.comparison import rows
-from cfljax.report.configurations import collect
+from cfljax.report.configurations import DISPLAYED, collect
 from cfljax.report.report_data import read
 from cfljax.results.result import Results
 from cfljax.store import Store
@@ -129,13 +130,24 @@ def test_options_stand_beside_a_label_only_where_its_rows_differ_in_them(tmp_pat
     assert "| method | data | lr | mu | runs |" in tables.markdown(table(tmp_path))
 
 
+def test_papers_have_the_names_of_papers_and_terminal_and_csv_those_of_specs(tmp_path):
+    store = Store(tmp_path)
+    synthetic.add(store, "a", 0, method="fl_hc")
+    synthetic.add(store, "b", 0, method="fl_hc", label="ours")
+    found = table(tmp_path)
+    assert [row.configuration.legend for row in found] == ["FL+HC", "ours"]
+    assert "| FL+HC |" in tables.markdown(found) and "FL+HC &" in tables.latex(found)
+    assert tables.terminal(found).splitlines()[1].startswith("fl_hc ") and ",fl_hc,fl_hc," in tables.to_csv(found)
+    assert {name: METHODS.entry(name).summary.partition(":")[0] for name in METHODS if METHODS.ours(name)} == DISPLAYED
+
+
 def test_several_folders_have_a_column_of_their_own(tmp_path):
     for name in ("one", "two"):
         synthetic.sweep(tmp_path / name)
     both = table(tmp_path / "one", tmp_path / "two", tmp_path / "one")
     assert len(both) == 6 and {row.configuration.folder for row in both} == {"one", "two"}
     assert tables.terminal(both).splitlines()[1].split()[:2] == ["fedavg", "one"]
-    assert "| two | ifca |" in tables.markdown(both) and "folder & method &" in tables.latex(both)
+    assert "| two | IFCA |" in tables.markdown(both) and "folder & method &" in tables.latex(both)
     assert [line["folder"] for line in csv.DictReader(io.StringIO(tables.to_csv(both)))] == ["one"] * 3 + ["two"] * 3
 
 

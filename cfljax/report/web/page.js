@@ -101,9 +101,12 @@ const FIGURES = {
   },
 };
 
-// What there is nothing for at all comes last and small.
+// A line lists what there is nothing for; a pointer on a name says why.
 function settle() {
-  for (const figure of document.querySelectorAll("figure")) figure.classList.toggle("empty", !figure.querySelector(".plot svg"));
+  const missing = [...document.querySelectorAll("figure")].filter(figure => !figure.querySelector(".plot svg"));
+  for (const figure of missing) figure.classList.add("empty");
+  const names = missing.map((figure, i) => [i ? " · " : "Not in these runs: ", tag("span", { title: (figure.querySelector(".nothing") || figure).textContent }, figure.querySelector("h3").textContent)]);
+  document.getElementById("missing").append(...names.flat());
   draw();
 }
 

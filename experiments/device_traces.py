@@ -1,4 +1,7 @@
-"""Traces of devices for the simulated clock (`train.clock.trace`): made ones, and those of real phones from a published file.
+"""Make a trace of devices for the simulated clock (`train.clock.trace`), or read one of real phones from a published file.
+
+    python experiments/device_traces.py nights --clients 40 --day 600 --out nights.csv
+    python experiments/device_traces.py state_traces.json --clients 100 --out phones.csv
 
 Made:
 - `nights`: phones that charge at night. Each client has a time zone, goes to bed about 23 o'clock, gets up about 7, and
@@ -14,7 +17,9 @@ cannot be read, or that are never available, are left out.
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cfljax.errors import DataError
+from cfljax.errors import CfljaxError, DataError
+from cfljax.store.atomic import store_errors, write_bytes
 
 HOUR, DAY = 3600.0, 86400.0
 GENERATED = ("nights", "warm")
@@ -136,3 +142,33 @@ def _changes(events: str) -> list[tuple[datetime, bool]]:
         states[time] = all(holds.values())
     changes = [change for change, before in zip(states.items(), [None, *states.values()], strict=False) if change[1] != before]
     return changes if any(states.values()) else []
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Make a trace."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("source", help="nights (phones that charge at night), warm (devices that slow down), or FLASH's state_traces.json")
+    add("--clients", type=int, required=True, metavar="N", help="how many devices")
+    add("--days", type=int, default=7, metavar="N", help="how long a made trace is (7)")
+    add("--day", type=float, default=DAY, metavar="SECONDS", help="how long a day lasts on the simulated clock (86400)")
+    add("--seed", type=int, default=0, help="of the draws (0)")
+    add("--out", type=Path, required=True, metavar="FILE.csv", help="where to write it")
+    given = parser.parse_args(arguments)
+    for name in ("clients", "days", "day"):
+        if not 0 < getattr(given, name) < float("inf"):
+            parser.error(f"--{name} {getattr(given, name):g}: must be a number above 0")
+    try:
+        if given.source in GENERATED:
+            lines = generate_trace(given.source, given.clients, given.days, given.seed)
+        else:
+            lines = sample_phones(Path(given.source), given.clients, given.seed)
+        with store_errors(given.out):
+            write_bytes(given.out, format_csv(lines, given.day / DAY).encode())
+    except CfljaxError as error:
+        sys.exit(f"device_traces: {error}")
+    print(f'{given.out}: {len(lines)} lines of {given.clients} devices; use it with train.clock = {{ trace = "{given.out}" }}')
+
+
+if __name__ == "__main__":
+    main()

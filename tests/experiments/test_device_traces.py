@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from cfljax.commands.cli import main
-from cfljax.data.device_traces import DAY, GENERATED, HOUR, Line, format_csv, generate_trace, sample_phones
 from cfljax.errors import DataError
 from cfljax.federation.traces import read_trace
+from experiments.device_traces import DAY, GENERATED, HOUR, Line, format_csv, generate_trace, main, sample_phones
 
 EVENTS = """2020-01-01 22:00:00\tWifi
 2020-01-01 22:10:00\tbattery_charged_on
@@ -101,11 +100,14 @@ def test_other_files_are_refused_in_a_line(tmp_path, text):
         sample_phones(tmp_path / "x.json", 1, 0)
 
 
-def test_the_command_writes_a_trace_that_a_run_takes(tmp_path, capsys):
+def test_the_program_writes_a_trace_that_a_run_takes(tmp_path, capsys):
     file = tmp_path / "t.csv"
-    assert main(["data", "trace", "nights", "--clients", "6", "--day", "10", "--days", "2", "--seed", "3", "--out", str(file)]) == 0
+    main(["nights", "--clients", "6", "--day", "10", "--days", "2", "--seed", "3", "--out", str(file)])
     assert "6 devices" in capsys.readouterr().out and read_trace(str(file)).time.max() < 20
-    assert main(["data", "trace", str(phones(tmp_path)), "--clients", "1", "--out", str(file)]) == 0
+    main([str(phones(tmp_path)), "--clients", "1", "--out", str(file)])
     for wrong in (["--day", "0"], ["--day", "nan"]):
-        assert main(["data", "trace", "warm", "--clients", "2", "--out", str(file), *wrong]) == 2
+        with pytest.raises(SystemExit):
+            main(["warm", "--clients", "2", "--out", str(file), *wrong])
         assert "--day" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="device_traces: .*nowhere.json: cannot be read"):
+        main([str(tmp_path / "nowhere.json"), "--clients", "2", "--out", str(file)])

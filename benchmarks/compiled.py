@@ -1,0 +1,226 @@
+"""What XLA makes of a round on a chip that need not be there: memory, kernels that a local step starts, bytes that it writes.
+
+    python -m benchmarks.compiled                                     # W1, W2, Q and QI, 1 and 64 runs, for an H200 and a TPU v5e
+    python -m benchmarks.compiled --workloads QI --targets h200 --runs 2,8 --json FILE
+
+It needs the compilers of the chips: `pip install -e ".[aot]"` for TPUs; for GPUs the packages that `.ci/run` installs, without what
+they depend on. Each program is compiled in a process of its own, which computes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.markdown import markdown
+from benchmarks.measure import write_rows
+
+GIB = 1 << 30
+TARGETS = {
+    "h200": ("jax_cuda12_plugin", "gpu", 140 * GIB),
+    "v5e": ("libtpu", "tpu", 16 * GIB),
+    "v5e:2x2": ("libtpu", "tpu", 16 * GIB),
+}
+"""Target -> its compiler's package, JAX's name of the platform, bytes of a device."""
+STEPS = "local_steps"
+"""The named scope of the loop over local steps."""
+CALLED = re.compile(
+    r"(?:body|condition|calls|to_apply|true_computation|false_computation|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)"
+)
+NO_KERNEL = {"parameter", "get-tuple-element", "tuple", "bitcast", "constant", "after-all", "iota", "partition-id"}
+BITS = {"pred": 8, "bf16": 16, "f16": 16} | {f"{kind}{bits}": bits for kind in "suf" for bits in (8, 16, 32, 64)}
+Row = dict[str, Any]
+
+
+def compile_programs(target: str, spec: Row) -> Iterator[Any]:
+    """Yield the programs of a batch of all runs of a spec, compiled for the target: rounds, then evaluation."""
+    import jax
+    import numpy as np
+    from jax.experimental import topologies
+
+    from cfljax.config import read_spec
+    from cfljax.devices.machine import describe_machine
+    from cfljax.devices.mesh import Shape
+    from cfljax.engine import compiling, simulate
+    from cfljax.engine.groups import Group, group_width, slice_runs
+    from cfljax.experiment import assemble, batching
+
+    _, platform, memory = TARGETS[target]
+    if platform == "gpu":
+        text = Path(__file__).with_name("h200.txt").read_text()
+        devices = topologies.get_topology_desc(platform="cuda", topology="1x1x1", target_config=text).devices[:1]
+    else:
+        devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices[: 4 if ":" in target else 1]
+    mesh = Shape(2, 2) if len(devices) > 1 else None
+    machine = describe_machine()._replace(
+        backend=platform, kind=devices[0].device_kind, devices=len(devices), memory=memory, mesh=mesh, absent=tuple(devices)
+    )
+    runs = read_spec(spec).runs()
+    (batch,) = batching.batches(runs, len(runs))
+    with jax.enable_x64(False), jax.threefry_partitionable(True):
+        parts = assemble.assemble(batch.first, batch.width, machine)
+        parts = parts._replace(federation=jax.tree.map(np.asarray, parts.federation))
+        group = simulate.make_group(parts, batch.seeds, batch.hypers)
+        made: list[tuple[Any, Any]] = []
+        compiling.compile_later = lambda f, forms, *_, **__: made.append((f, forms)) or Later()  # type: ignore[func-returns-value]
+        group = Group(*slice_runs(tuple(group), 0, group_width(parts, group.keys.shape[0])))
+        with contextlib.suppress(InterruptedError):
+            compiling.compile_programs(parts, group, parts.federation)
+        for f, forms in made[:2]:
+            if parts.mesh is None:
+                alone = jax.sharding.NamedSharding(jax.sharding.Mesh(np.array(devices[:1]), ("alone",)), jax.P())
+                forms = jax.tree.map(lambda a, alone=alone: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=alone), forms)
+            yield f.lower(*forms).compile()
+
+
+class Later:
+    """A program that is not compiled."""
+
+    def result(self) -> None:
+        raise InterruptedError
+
+
+def computations(text: str) -> dict[str, list[str]]:
+    """Return name of a computation of an optimised module -> its lines."""
+    found: dict[str, list[str]] = {}
+    name = None
+    for line in text.splitlines():
+        if head := re.match(r"^(?:ENTRY )?%?([^\s(]+) \(.*\{$", line):
+            name = head[1]
+            found[name] = []
+        elif name is not None:
+            found[name].append(line)
+    return found
+
+
+def below(found: dict[str, list[str]], name: str) -> list[str]:
+    """Return the lines of a computation and of all that it calls."""
+    waiting, seen = [name], {}
+    while waiting:
+        each = waiting.pop()
+        if each in seen or each not in found:
+            continue
+        seen[each] = found[each]
+        for called in CALLED.findall("\n".join(found[each])):
+            waiting += re.findall(r"[\w.\-]+", called)
+    return [line for lines in seen.values() for line in lines]
+
+
+def step_bodies(found: dict[str, list[str]]) -> list[str]:
+    """Return the names of the bodies of loops over local steps."""
+    loops = [line for lines in found.values() for line in lines if " while(" in line and STEPS in line]
+    return [match[1] for line in loops if (match := re.search(r"body=%?([\w.\-]+)", line))]
+
+
+def innermost(found: dict[str, list[str]], bodies: list[str]) -> set[str]:
+    """Return the bodies of those loops in these bodies, or these bodies, that have no loop in them."""
+    last = set()
+    for name in bodies:
+        loops = [line for line in below(found, name) if " while(" in line]
+        inside = [match[1] for line in loops if (match := re.search(r"body=%?([\w.\-]+)", line))]
+        last |= innermost(found, inside) if inside else {name}
+    return last
+
+
+def kernels(lines: list[str]) -> list[tuple[str, int]]:
+    """Return (operation, bytes of its result) of the instructions of a computation that a device is asked to start."""
+    found = []
+    for line in lines:
+        match = re.match(r"\s*(?:ROOT )?%?[\w.\-]+ = (.*?) ([a-z][\w\-]*)\(", line)
+        if match and match[2] not in NO_KERNEL and not match[2].endswith("-done"):
+            shapes = re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", match[1])
+            bits = sum(BITS.get(kind, 0) * _product(sizes) for kind, sizes in shapes)
+            found.append((match[2], bits // 8))
+    return found
+
+
+def _product(sizes: str) -> int:
+    total = 1
+    for size in filter(None, sizes.split(",")):
+        total *= int(size)
+    return total
+
+
+def look(target: str, workload: str, runs: int) -> Row:
+    """Compile the rounds of a workload and count what its innermost loop over steps does."""
+    from benchmarks.accelerator_pieces import ALL
+    from benchmarks.shared import data_folder
+
+    with tempfile.TemporaryDirectory() as folder:
+        place, _ = data_folder(ALL[workload], Path(folder))
+        spec = ALL[workload].spec(20, place) | {"seeds": list(range(runs))}
+        program = next(compile_programs(target, spec))
+    memory, found = program.memory_analysis(), computations(program.as_text())
+    steps = [kernels(found[name]) for name in innermost(found, step_bodies(found))]
+    number, written = max(((len(each), sum(size for _, size in each)) for each in steps), key=lambda step: step[1])
+    used = memory.argument_size_in_bytes + memory.temp_size_in_bytes
+    return {
+        "target": target,
+        "workload": workload,
+        "runs": runs,
+        "kernels_per_step": number,
+        "bytes_per_step": written,
+        "memory": used,
+    }
+
+
+def show(rows: list[Row]) -> str:
+    """Return the rows as a table."""
+    head = ("chip", "workload", "runs", "kernels a step", "MB written a step", "memory, MB")
+    cells = [
+        (
+            r["target"],
+            r["workload"],
+            r["runs"],
+            r["kernels_per_step"],
+            f"{r['bytes_per_step'] / 1e6:.3g}",
+            f"{r['memory'] / 1e6:.0f}",
+        )
+        for r in rows
+    ]
+    return markdown(head, cells)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", default="W1,W2,Q,QI")
+    parser.add_argument("--targets", default="h200,v5e", help=f"of {', '.join(TARGETS)}")
+    parser.add_argument("--runs", default="1,64", help="runs side by side")
+    parser.add_argument("--json", type=Path, help="write the rows there")
+    given = parser.parse_args()
+    if "," not in given.workloads + given.targets + given.runs and os.environ.get("CFLJAX_COMPILED_ALONE"):
+        print(json.dumps(look(given.targets, given.workloads, int(given.runs))))
+        return 0
+    rows = []
+    for target in given.targets.split(","):
+        for workload in given.workloads.split(","):
+            for runs in given.runs.split(","):
+                rows.append(in_a_process(target, workload, runs))
+                write_rows(rows, given.json)
+    print(show(rows))
+    return 0
+
+
+def in_a_process(target: str, workload: str, runs: str) -> Row:
+    """Return what `look` says, from a process whose own device is the CPU."""
+    words = ["--targets", target, "--workloads", workload, "--runs", runs]
+    more = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "CFLJAX_COMPILED_ALONE": "1"}
+    command = [sys.executable, "-m", "benchmarks.compiled", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | more)
+    if done.returncode:
+        raise SystemExit(f"{target}, {workload}, {runs} runs: {done.stderr.strip()[-2000:]}")
+    row: Row = json.loads(done.stdout.splitlines()[-1])
+    return row
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""The init command: from data to a spec that compares methods on them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from cfljax.commands import command_parser, data, starter
+from cfljax.errors import SpecError
+from cfljax.registry.options import Value, show
+
+ABOUT = """Write NAME.toml, a comparison of ten methods with five seeds on your data, which are imported and described first.
+Without data: on handwritten digits, with a method of your own in my_method.py. No file is overwritten."""
+EXAMPLES = """  python -m cfljax.init
+  python -m cfljax.init photos/ --shape 32x32       images in a folder per class
+  python -m cfljax.init visits.csv --label sick --user hospital
+  python -m cfljax.init arrays.npz
+  python -m cfljax.init saved_dataset/              what save_to_disk of Hugging Face's datasets wrote
+  python -m cfljax.init mnist                       data that are here already: python -m cfljax.data list"""
+PLUGIN, DIGITS = "my_method.py", {"name": "digits", "partition": "rotated", "groups": 4, "clients": 20, "normalise": "unit"}
+
+
+def parser(prog: str = "python -m cfljax.init") -> argparse.ArgumentParser:
+    """The flags: those of `data import`, with a source that may be left out."""
+    flags = command_parser(prog, ABOUT, EXAMPLES)
+    data.add_import_flags(flags, nargs="?")
+    return flags
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Import the data if they are files, write the spec, and say what is next."""
+    if flags.source is None:
+        spec = starter("spec.toml") + f'\n[[method]]\nname = "{PLUGIN[:-3]}"  # {PLUGIN}\n'
+        spec = spec.replace("seeds =", f'plugins = ["{PLUGIN}"]\nseeds =')
+        _write({PLUGIN: starter("my_method.txt"), "digits.toml": _filled(spec, DIGITS)})
+        print(f"next: cfljax run {PLUGIN[:-3]} --plugin {PLUGIN} --set data.partition=rotated\nthen: cfljax sweep digits.toml")
+        return 0
+    from cfljax.commands.describe import describe
+    from cfljax.commands.samples import names_of
+    from cfljax.data import load
+    from cfljax.data.importing import name_of
+
+    where = Path(flags.source).expanduser()
+    file = Path(f"{(flags.name or name_of(where)) if where.exists() else flags.source.replace('/', '-')}.toml")
+    _check_free(file)
+    table = data.imported(flags) if where.exists() else data.table_of(load(flags.source))
+    if (name := str(table["name"])) and names_of(name, flags.dir).tokens is not None:
+        raise SpecError(f"{name}: its samples are texts, which need a model of their own; write the spec yourself (docs/data.md)")
+    print(describe(name, [f"data.{key}={show(value)}" for key, value in table.items() if key != "name"]))
+    _write({str(file): _filled(starter("spec.toml"), {**table, "normalise": table.get("normalise", "unit")})})
+    print(f"{_time(file)}\nnext: cfljax sweep {file}")
+    return 0
+
+
+def _filled(template: str, table: dict[str, Value]) -> str:
+    name = str(table["name"]).replace("/", "-")
+    return template.replace("NAME", name).replace("{ DATA", show(table).removesuffix(" }"))
+
+
+def _check_free(file: Path) -> None:
+    if file.exists():
+        raise SpecError(f"{file}: exists already, and is not overwritten; rename or remove it")
+
+
+def _write(texts: dict[str, str]) -> None:
+    """Write these files, none of which may exist."""
+    from cfljax.store.atomic import store_errors
+
+    for name in texts:
+        _check_free(Path(name))
+    for name, text in texts.items():
+        with store_errors(Path(name)), Path(name).open("x", encoding="utf-8") as file:
+            file.write(text)
+        print(f"written: {name}")
+
+
+def _time(file: Path) -> str:
+    """The time that the spec will take here. If nothing like it has run yet, two rounds are tried first."""
+    from cfljax.api import one_run
+    from cfljax.commands.preview import time_of
+    from cfljax.config import read_spec
+
+    if "unknown" in (said := time_of(spec := read_spec(file))):
+        print("trying two rounds …", flush=True)
+        one_run(file, ["method=fedavg", "seeds=0:1", "train.rounds=2"])
+        said = time_of(spec)
+    return said

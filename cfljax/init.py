@@ -1,0 +1,5 @@
+"""`python -m cfljax.init`: the command is in cfljax/commands/init.py."""
+
+from pkgutil import resolve_name
+
+resolve_name("cfljax.commands.cli:run_module")("init")
