@@ -98,7 +98,6 @@ def _add_runs(runs: int, tree: Tree, mapped: Tree) -> Tree:
 
 
 def _train(solver: Setting, sends: bool, federation: Federation, rows: Rows, tables: Tables) -> Updates:
-    """Train the jobs in lanes."""
     number, longest = rows.which.shape[0], federation.train.longest
     lanes, block = min(solver.plan.queue, number), group_steps(solver.work, longest)
 
