@@ -48,7 +48,7 @@ def compile_programs(target: str, spec: Row) -> Iterator[Any]:
     from jax.experimental import topologies
 
     from cfljax.config import read_spec
-    from cfljax.devices.machine import this_machine
+    from cfljax.devices.machine import describe_machine
     from cfljax.devices.mesh import Shape
     from cfljax.engine import compiling, simulate
     from cfljax.engine.groups import Group, group_width, slice_runs
@@ -61,7 +61,7 @@ def compile_programs(target: str, spec: Row) -> Iterator[Any]:
     else:
         devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices[: 4 if ":" in target else 1]
     mesh = Shape(2, 2) if len(devices) > 1 else None
-    machine = this_machine()._replace(
+    machine = describe_machine()._replace(
         backend=platform, kind=devices[0].device_kind, devices=len(devices), memory=memory, mesh=mesh, absent=tuple(devices)
     )
     runs = read_spec(spec).runs()

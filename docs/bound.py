@@ -57,7 +57,7 @@ def wrong_choices(d=10, trials=20_000):
 
 
 def markdown():
-    """The two tables of the theory page."""
+    """Make the two tables of the theory page."""
     lines = ["| steps e | largest drift | its bound | least bound / drift |", "| --- | --- | --- | --- |"]
     lines += [f"| {e} | {far:.3f} | {bound:.3f} | {slack:.2f} |" for e, far, bound, slack in drift() if e in (1, 2, 5, 10, 20)]
     lines += ["", "| samples n | wrong choices | wrong choices · n |", "| --- | --- | --- |"]

@@ -12,7 +12,7 @@ TARGET = 0.9
 
 
 def markdown(folder):
-    """The table."""
+    """Make the table."""
     results = cfljax.load(folder, target=TARGET)
     rows = [["method", "deadline", "accuracy, %", "worst tenth, %", "rounds to 90 %", "seconds to 90 %", "seconds", "late, %"]]
     groups = {}

@@ -13,7 +13,7 @@ KINDS = ("sudden", "incremental", "recurrent")
 
 
 def markdown(folder):
-    """The table."""
+    """Make the table."""
     groups = {}
     for run in cfljax.load(folder):
         if run.status == "done":

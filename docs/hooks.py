@@ -19,7 +19,7 @@ PICTURES = {"speed.png": "benchmarks/results/cpu-2-cores-xeon-amx.png"}
 
 
 def text(name: str) -> str:
-    """The text of a page, with links to other files of the repository as links inside the site."""
+    """Turn a page's links to other files of the repository into links inside the site."""
     return re.sub(r"\]\(([^)#:]+)", lambda found: f"]({_inside(name, found[1])}", (ROOT / PAGES[name]).read_text())
 
 

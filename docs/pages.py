@@ -102,7 +102,7 @@ def coded(text: str) -> str:
 
 
 def accepted(hint: object, meta: typing.Mapping[str, typing.Any]) -> str:
-    """What values an option takes, in words."""
+    """Describe the values of an option in words."""
     parts = [] if meta.get("choices") is None else [" ".join(f"`{show(word)}`" for word in meta["choices"])]
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     for kind in typing.get_args(hint) if union else (hint,):
@@ -194,7 +194,7 @@ def commands() -> str:
 
 
 def flags(parser: argparse.ArgumentParser) -> list[str]:
-    """The flags of a command, and of its actions, as tables."""
+    """Format the flags of a command, and of its actions, as tables."""
     rows, more = [], []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

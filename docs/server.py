@@ -11,7 +11,7 @@ import cfljax
 
 
 def markdown(folder):
-    """A row per server."""
+    """Make a row per server."""
     results = cfljax.load(folder)
     frame = results.to_pandas()
     servers = [results.records[run]["config"]["train"].get("server", {"name": "none", "lr": 0.0}) for run in frame["run"]]

@@ -10,7 +10,7 @@ import cfljax
 
 
 def markdown(folder):
-    """The four tables."""
+    """Make the four tables."""
     results = cfljax.load(folder)
     frame = results.to_pandas()
     for name in ("attack", "robust", "compress", "privacy"):

@@ -11,7 +11,7 @@ import cfljax
 
 
 def markdown(folders):
-    """A row per method, a column per partition, and the bytes that a run sends."""
+    """Make a row per method, a column per partition, and the bytes that a run sends."""
     runs = [record for folder in folders for record in cfljax.load(folder).records.values() if record["status"] == "done"]
     partitions = list(dict.fromkeys(run["config"]["data"]["partition"] for run in runs))
     lines = [" | ".join(["| method", *(f"`{p}`" for p in partitions), "sent, MB |"]), "| --- " * (len(partitions) + 2) + "|"]

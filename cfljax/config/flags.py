@@ -32,7 +32,6 @@ def parse_set(text: str) -> Flag:
 
 
 def _suggest_full_name(key: str) -> str:
-    """Suggest the full name of an option whose table a flag left out."""
     from cfljax.config.train import Train
 
     name = ALIASES.get(key, key)
@@ -62,7 +61,6 @@ def parse_value(text: str, where: str) -> Value:
 
 
 def _parse_toml(text: str) -> tuple[bool, Value]:
-    """Return whether the text is one TOML value, and the value."""
     try:
         table = toml.loads(f"x = {text}")
     except (ValueError, RecursionError):

@@ -108,7 +108,6 @@ def build(raw: Table, sets: list[Flag], warn: list[str]) -> tuple[list[Run], Sea
 
 
 def _list_tables(raw: Table, key: str) -> list[Table]:
-    """Return the table or list of tables under a key."""
     value = raw.get(key, [])
     return [need_table(item, key) for item in (value if isinstance(value, list) else [value])]
 

@@ -119,7 +119,6 @@ def _look_up_option(point: Point, path: list[str], sample: int) -> Value:
 
 
 def _list_alternatives(value: Value, where: str) -> list[Value]:
-    """List the values that a key of a rule matches."""
     if value == [] or value == {}:
         raise SpecError(f"{where} = {show(value)}: matches nothing")
     alternatives = [value]  # a list may be the value itself, or the values

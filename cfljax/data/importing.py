@@ -75,7 +75,7 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
 
 
 def name_of(where: Path) -> str:
-    """The name that data from this file or folder have if the user gives none."""
+    """Return the default name of data from this file or folder."""
     return re.sub(r"[^A-Za-z0-9_.+-]", "_", where.resolve().name.removesuffix(where.suffix)).lstrip("_.+-")
 
 

@@ -150,7 +150,6 @@ def clients_in(folder: Path) -> dict[Any, Path]:
 
 
 def _load_splits(folder: Path) -> list[datasets.Dataset]:
-    """Return the splits (training, test) of a saved data set."""
     try:
         from datasets import load_from_disk
     except ImportError as error:

@@ -77,7 +77,6 @@ def _is_number(y: Value) -> bool:
 
 
 def _join_next(x: Value, y: Value, where: str) -> tokens.Text:
-    """Join a sample's text, or its words, with what comes next."""
     if isinstance(x, str) and (y is None or isinstance(y, str)):
         return _clean(x if y is None else x + y)
     if y is None and isinstance(x, list) and all(isinstance(field, str) for field in x) and len(x) > 4:
@@ -158,7 +157,6 @@ def _split_texts(
 
 
 def _pad(pieces: list[list[int]], length: int, front: bool) -> np.ndarray:
-    """i32[n, length]: pieces of at most this length, filled up."""
     size = len(pieces) * length
     if size > max(_FREE, _RATIO * sum(map(len, pieces))):
         raise SpecError(

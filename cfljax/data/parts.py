@@ -71,7 +71,7 @@ class Part(NamedTuple):
 
 
 def number_owners(where: str, train: np.ndarray | None, test: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Number the owners of the training and the test samples, by the names of arrays; empty if there are none."""
+    """Return the owners of the training and the test samples as numbers, by the names of arrays; empty if there are none."""
     if train is not None and test is not None:
         names = np.concatenate([train, test])  # 1 and 1.0 are one owner
         _, every = np.unique(names if names.dtype.kind in "iu" else names.astype(str), return_inverse=True)  # 2 comes before 10
@@ -83,7 +83,7 @@ def number_owners(where: str, train: np.ndarray | None, test: np.ndarray | None)
 
 
 def number_coarse(train: Part, test: Part) -> dict[str, np.ndarray]:
-    """Number the coarse labels of training and test samples, by the names of arrays; empty if there are none."""
+    """Return the coarse labels of training and test samples as numbers, by the names of arrays; empty if there are none."""
     held = {name: part.coarse for name, part in (("y_coarse_train", train), ("y_coarse_test", test)) if part.coarse is not None}
     if not held:
         return {}

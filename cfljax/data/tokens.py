@@ -115,7 +115,6 @@ def merge_pairs(words: dict[str, list[bytes]], counts: Counter[str], most: int) 
 
 
 def _merge_pair(symbols: list[bytes], pair: Pair) -> list[bytes]:
-    """Merge each occurrence of the pair, from the left."""
     out: list[bytes] = []
     at = 0
     while at < len(symbols):

@@ -142,8 +142,8 @@ def agree(value: Value) -> Value:
 
 
 def next_batch(error: Exception | None) -> None:
-    """Number the messages of the next batch. `error`: raised by this batch here. It is raised again, unless all processes have
-    failed and can continue."""
+    """Start numbering the messages of the next batch. `error`: raised by this batch here. It is raised again, unless all processes
+    have failed and can continue."""
     global _batch, _turn
     failed, _batch, _turn = f"cfljax/failed/{_batch}/", _batch + 1, 0
     if error is None:

@@ -204,7 +204,6 @@ def _small_operations(v: jax.Array) -> jax.Array:
 
 
 def _time_call(f: Callable[[jax.Array], jax.Array], v: jax.Array) -> float:
-    """Time a call of f in a loop on the device; the best of five loops."""
     with jax.default_matmul_precision("highest"):
         loop = jax.jit(lambda v: jax.lax.fori_loop(0, TIMED_STEPS, lambda _, v: f(v), v))
         jax.block_until_ready(loop(v))

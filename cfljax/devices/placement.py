@@ -85,7 +85,6 @@ def _split_rows(split: Split, owner: np.ndarray, devices: int) -> list[np.ndarra
 
 
 def _find_starts(split: Split, owner: np.ndarray) -> np.ndarray:
-    """Return where each client's rows begin among those of its device, i32[C]."""
     count = np.asarray(split.count, np.int64)
     start = np.zeros(len(count), np.int64)
     for device in np.unique(owner):

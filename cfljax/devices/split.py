@@ -149,12 +149,10 @@ def _choose_donated(segment: Segment, free: list[core.Var]) -> tuple[int, ...]:
 
 
 def _variables(atoms: Atoms) -> list[core.Var]:
-    """Return the variables among these, each once."""
     return list(dict.fromkeys(atom for atom in atoms if isinstance(atom, core.Var)))
 
 
 def _to_arrays(atoms: Atoms) -> list[Tree]:
-    """Convert literals to arrays."""
     return [jnp.asarray(atom.val, atom.aval.dtype) if isinstance(atom, core.Literal) else atom for atom in atoms]  # type: ignore[attr-defined]
 
 

@@ -92,7 +92,6 @@ def _evaluate(
 
 
 def _scores(model: Model, settings: Settings, scene: Scene, models: Array, split: Split) -> Scores:
-    """Score the clients on this split, each by its model or its mixture."""
     if scene.weights is None:
         return score(model, scene.federation, split, models, scene.scoring, scene.who, settings.sequential)
     return score_mixtures(model, scene.federation, split, models, scene.weights, scene.who, settings.sequential)

@@ -72,7 +72,6 @@ class Simulation:
         return [put_on_mesh(groups.select_runs(whole, places), self.parts.mesh, True) for places in self.places]
 
     def _locate(self, run: int) -> tuple[int, int]:
-        """Return the group of a run, and its index there."""
         at = next(at for at, places in enumerate(self.places) if run in places)
         return at, int(np.argmax(self.places[at] == run))
 
@@ -181,7 +180,6 @@ class Simulation:
 
 
 def _replace_run(all_runs: np.ndarray, run: int, own: np.ndarray) -> np.ndarray:
-    """Replace one run's arrays."""
     changed = np.array(all_runs)
     changed[run] = own
     return changed

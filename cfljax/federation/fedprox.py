@@ -47,7 +47,6 @@ def _fedprox_sizes(options: FedProx, have: np.ndarray, rng: np.random.Generator 
 
 
 def _draw_until_total(options: FedProx, have: np.ndarray, rng: Rng, draws: int = 2000) -> np.ndarray:
-    """Draw the sizes again until their sum is `total`."""
     totals = []
     for _ in range(draws):
         taken = _fedprox_sizes(options, have, rng)

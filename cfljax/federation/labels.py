@@ -91,7 +91,6 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
 
 
 def _wanted_sizes(options: Classes, total: int, rng: Rng) -> np.ndarray:
-    """i64[C]: the wanted number of training samples of each client."""
     if options.balance == "equal":
         return np.full(options.clients, total // options.clients)
     common.check_most(

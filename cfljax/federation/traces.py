@@ -115,7 +115,6 @@ def _parse_column(name: str, at: int, width: int, found: list[tuple[int, list[st
 
 
 def _check_once(trace: Trace, name: str) -> None:
-    """Reject a client with two lines for the same time."""
     order = np.lexsort((trace.time, trace.client))
     client, time = trace.client[order], trace.time[order]
     twice = np.flatnonzero((client[1:] == client[:-1]) & (time[1:] == time[:-1]))

@@ -71,8 +71,6 @@ def train_by(
 
 
 def _batch_gradients(model: Model, batch: Samples, seen: StepSamples, key: Array) -> GradientAt:
-    """Make the gradients of a step on a mini-batch."""
-
     def gradient(params: Tree, half: int | None = None) -> Gradient:
         if half is None:
             return batch_gradient(model, params, batch, key, seen.samples)
@@ -85,8 +83,6 @@ def _batch_gradients(model: Model, batch: Samples, seen: StepSamples, key: Array
 def _full_gradients(
     model: Model, federation: Federation, task: Task, course: Course, whole: Samples | None, key: Array
 ) -> GradientAt:
-    """Make the gradients of a step on all samples of the client."""
-
     def gradient(params: Tree, half: int | None = None) -> Gradient:
         if half is None:
             return full_gradient(model, federation, task.client, params, whole, key, weights=task.weights)

@@ -13,18 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cfljax.lazy import custom_vmap, jax, jnp
-from cfljax.local.schedule import (
-    STEPS,
-    Course,
-    Orders,
-    Stepwise,
-    Task,
-    batch_size,
-    count_work,
-    group_steps,
-    make_orders,
-    steps_at,
-)
+from cfljax.local.schedule import STEPS, Course, Orders, Stepwise, Task, batch_size, count_work, group_steps, make_orders, steps_at
 from cfljax.local.ways import Setting, make_trainer, send_update, train_by_steps
 from cfljax.types import Array, Federation, Hyper, Tree, Updates
 
@@ -109,7 +98,6 @@ def _add_runs(runs: int, tree: Tree, mapped: Tree) -> Tree:
 
 
 def _train(solver: Setting, sends: bool, federation: Federation, rows: Rows, tables: Tables) -> Updates:
-    """Train the jobs in lanes."""
     number, longest = rows.which.shape[0], federation.train.longest
     lanes, block = min(solver.plan.queue, number), group_steps(solver.work, longest)
 

@@ -223,7 +223,7 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
     batch = orders.batch
 
     def step(line: Array, in_epoch: Array, number: Array, carry: Carry) -> Carry:
-        """The carry after the step `number`, which is step `in_epoch` of its epoch, whose shuffle is `line`."""
+        """Do step `number`, which is step `in_epoch` of its epoch, whose shuffle is `line`."""
         return visit(carry, _step_samples(course, orders, line, in_epoch * batch, in_epoch), number)
 
     def epoch(at: tuple[Carry, Array, Array]) -> tuple[Carry, Array, Array]:

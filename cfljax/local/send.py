@@ -80,7 +80,6 @@ def scatter_kept(before: Array | None, cohort: Cohort, new: Array | None) -> Arr
 
 
 def _falsify(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
-    """Return the vector that an attacker sends instead of its row f32[d]."""
     factor = hyper["attack.factor"]
     if sending.attack == "sign_flip":
         return -factor * row
@@ -124,7 +123,6 @@ def attackers(sending: Sending, hyper: Hyper, federation: Federation) -> Array:
 
 
 def _attacks(sending: Sending, hyper: Hyper, uid: Array) -> Array:
-    """Return whether the client with this identity is an attacker, bool[]."""
     return _draw_luck(sending.seed, jnp.asarray(uid)[None])[0] < hyper["attack.share"]
 
 

@@ -63,7 +63,6 @@ def _convolve_xla(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
 
 
 def _convolve_pixels(x: jax.Array, kernel: jax.Array, stride: int, around: Around) -> jax.Array:
-    """Convolve by XLA, several pixels at once if they have few outputs."""
     inputs, outputs = kernel.shape[2:]
     high, wide = (-(-side // stride) for side in x.shape[1:3])
     most = max(1, (MOST if inputs <= FEW else MOST // 2) // outputs)
@@ -130,7 +129,6 @@ def _from_squares(x: jax.Array, stride: int) -> jax.Array:
 
 
 def _kernel_in_squares(kernel: jax.Array, stride: int) -> jax.Array:
-    """Reshape the kernel for images in squares."""
     if stride == 1:
         return kernel
     gaps = [(-first % stride, stride - 1 - last % stride) for first, last in padding_of(kernel)]

@@ -86,7 +86,6 @@ class Division(NamedTuple):
 
 
 def _divide(model: Model, parts: Division) -> Model:
-    """Restrict the model's vector to the parameters that train."""
     size, ravel, unravel = make_flattening(model.name, parts.shapes)
     whole, penalty = parts.whole, model.penalty
 
@@ -105,7 +104,6 @@ def _divide(model: Model, parts: Division) -> Model:
 
 
 def _train_head(model: Model, start: Start, begin: Callable[[Array], Array]) -> Model:
-    """Restrict the model to its head."""
     path = head_of(model).split("/")
     _check_known(model, start, f"{head_of(model)}/", "frozen: the body")
     body = model.unravel(jnp.asarray(start.flat))
@@ -165,7 +163,6 @@ def split_features(model: Model) -> tuple[Callable[[Tree, Array], tuple[Array, A
 
 
 def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Model:
-    """Add adapters that train to the model's kernels."""
     leaves = dict(paths_of(model))
     head = _find_head(model)
     kernels = {name: sides for name in leaves if (sides := _adapter_shape(name, leaves, lora, head)) is not None}
@@ -247,13 +244,11 @@ def _get_at(tree: Tree, path: list[str]) -> Tree:
 
 
 def _set_at(tree: Tree, path: list[str], value: Tree) -> Tree:
-    """Set the value at the path in a tree of tables."""
     first, *rest = path
     return {**tree, first: _set_at(tree.get(first, {}), rest, value) if rest else value}
 
 
 def _nest(flat: dict[str, Tree]) -> Tree:
-    """Build a tree of tables from paths."""
     tree: Tree = {}
     for name, value in flat.items():
         tree = _set_at(tree, name.split("/"), value)

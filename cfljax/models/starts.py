@@ -48,7 +48,6 @@ def make_start(word: str, published: Published | None = None) -> Callable[[Array
 def _init_parameter(
     word: str, published: Published | None, path: tuple[str, ...], layer: dict[str, jax.ShapeDtypeStruct], drawn: Array
 ) -> Array:
-    """Initialise one parameter from numbers that are uniform in [−1, 1)."""
     found = published(path, drawn) if published is not None and word == "published" else None
     if found is not None:
         return found
@@ -65,7 +64,6 @@ def _init_parameter(
 
 
 def _init_kernel(word: str, place: str, name: str, layer: dict[str, jax.ShapeDtypeStruct], drawn: Array) -> Array:
-    """Initialise one parameter of a layer that has a kernel."""
     recurrent = layer.get("recurrent")
     *window, inputs, outputs = layer["kernel"].shape
     inputs, outputs = math.prod(window) * inputs, math.prod(window) * outputs

@@ -58,7 +58,6 @@ def hash_file(file: Path) -> str:
 
 
 def _file_state(file: Path) -> list[int]:
-    """Return inode, size and times of a file: they change when its contents do."""
     stat = file.stat()
     return [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 

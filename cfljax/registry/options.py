@@ -124,7 +124,6 @@ def list_alternatives(hint: Hint) -> tuple[Hint, ...]:
 
 
 def _convert(value: Value, kind: Hint) -> tuple[bool, Value]:
-    """Return whether the value fits the type, and the value in that type."""
     if kind is Any:
         return True, value
     if typing.get_origin(kind) is tuple:
@@ -207,6 +206,5 @@ def drop_traced(options: T) -> T:
 
 
 def _list_tables(options: Options) -> dict[str, Options]:
-    """Return the options that are Options instances themselves."""
     pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options))
     return {name: value for name, value in pairs if is_options(value)}

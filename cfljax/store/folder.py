@@ -87,7 +87,7 @@ class Folder:
                 os.close(descriptor)
 
     def events(self) -> list[Table]:
-        """The lines of DIR/log.jsonl, without those of another form: a process may have been killed while it wrote."""
+        """Read the lines of DIR/log.jsonl, without invalid ones: a process may have been killed while it wrote."""
         events = []
         with contextlib.suppress(OSError):
             for line in (self.folder / "log.jsonl").read_text(encoding="utf-8", errors="replace").splitlines():

@@ -218,7 +218,6 @@ def _get_option(table: Mapping[str, Value], option: str) -> Value:
 
 
 def _set_option(table: Mapping[str, Value], option: str, place: Value) -> Table:
-    """Set an option, dotted as for `_get_option`; None: remove it."""
     name, _, inner = option.partition(".")
     if inner:
         return {**table, name: _set_option(table.get(name, {}), inner, place)}
