@@ -111,7 +111,7 @@ def accepted(hint: object, meta: typing.Mapping[str, typing.Any]) -> str:
         elif not (kind is str and meta.get("choices")) and dataclasses.is_dataclass(kind) is False:
             parts.append(KINDS.get(typing.get_origin(kind) or kind, ""))
     bounds = {"above": ">", "low": "≥", "high": "≤"}
-    limits = [f"{word} {meta[key]:g}" for key, word in bounds.items() if meta.get(key) is not None and meta[key] < 10**9]
+    limits = [f"{word} {meta[key]:g}" for key, word in bounds.items() if meta.get(key) is not None and meta[key] < 1000]
     return " ".join([", ".join(part for part in dict.fromkeys(parts) if part), ", ".join(limits)]).strip()
 
 
@@ -132,7 +132,7 @@ def options(cls: type, shared: typing.Collection[tuple[str, ...]] = (), where: s
     rows = [row for row in rows_of(cls) if row not in shared]
     named = [row[0] for row in rows_of(cls) if row in shared]
     parts = [table(HEAD, rows)] if rows else []
-    parts += [f"{'Also' if rows else 'Options:'} {', '.join(named)}: [described above]({where})."] if named else []
+    parts += [f"{'Also' if rows else 'Options:'} [{', '.join(named)}]({where})."] if named else []
     return "\n\n".join(parts) or "No options."
 
 
@@ -239,11 +239,11 @@ def methods() -> str:
     for each in map(describe, listed):
         parts += [f"## {each.name}", "", each.summary, ""]
         parts += [f"- Published: {each.paper}"] if each.paper else []
-        parts += [f"- Sent per participant and round: {each.communication}", ""]
+        parts += [f"- Sent each round: {each.communication}", ""]
         parts += [options(METHODS.entry(each.name).options, shared, "#options-of-several-methods"), ""]
         if each.readings:
             said = [escaped(reading.removesuffix(" Option: none.")) for reading in each.readings]
-            parts += ["How the paper is read:", "", *(f"- {reading}" for reading in said), ""]
+            parts += ["Readings:", "", *(f"- {reading}" for reading in said), ""]
     return "\n".join(parts)
 
 
