@@ -119,7 +119,7 @@ from cfljax import lazy
 lazy.wait()
 from pathlib import Path
 from cfljax.devices.cores import has_only_cpu
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import describe_machine
 def ask(**more):
     before = dict(os.environ)
     os.environ.update(more)
@@ -135,10 +135,10 @@ if os.listdir(sys.argv[1]) == ["dev"]:
 sys.path.insert(0, sys.argv[1])
 answers += [ask(**none), ask(JAX_PLATFORMS="cpu")]
 sys.path.pop(0)
-first = this_machine()
+first = describe_machine()
 waited = "jax" not in sys.modules
 lazy.load()
-print(*map(int, answers), waited, has_only_cpu(), first == this_machine())
+print(*map(int, answers), waited, has_only_cpu(), first == describe_machine())
 """
 
 

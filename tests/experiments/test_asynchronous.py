@@ -44,7 +44,7 @@ def test_a_run_without_it_keeps_its_id():
         ({"staleness": "none", "exponent": 2}, {}, r'exponent = 2.0: belongs to staleness = "polynomial"'),
         (SOME, {"clock": "none"}, r"train.asynchronous: updates arrive by a simulated clock; add train.clock"),
         (SOME, {"clock": {"deadline_s": 2}}, r"train.asynchronous with train.clock.deadline_s = 2.0: nobody is waited for"),
-        (SOME, {"plan": {"stream": 2}}, r"train.plan.stream = 2: train.asynchronous keeps the updates of all"),
+        (SOME, {"plan": {"stream": 2}}, r"train.plan.stream = 2: train.asynchronous keeps all updates in flight"),
         ({"buffer": 5}, {}, r"train.asynchronous.buffer = 5: 4 clients are under way at a time \(train.participation\)"),
         ({"buffer": 4}, {"participation": 0.5}, r"train.asynchronous.buffer = 4: 3 clients are under way"),
     ],

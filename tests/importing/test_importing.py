@@ -208,7 +208,7 @@ def test_a_file_of_that_name_never_stands_for_what_is_imported(home, capsys):
     np.savez(old, x_train=x, y_train=np.arange(6) % 2, x_test=x, y_test=np.arange(6) % 2)
     file = table(home / "mine.csv")
     said = refused(capsys, file)
-    assert "mine.npz: would be read in place of" in said and "choose another --name" in said
+    assert "mine.npz: would be read instead of" in said and "choose another --name" in said
     imported(file, "--name", "other")
     other = home / "home" / "other.npz"
     old.rename(other)
@@ -223,5 +223,5 @@ def test_a_file_of_that_name_never_stands_for_what_is_imported(home, capsys):
 def test_a_file_of_that_name_never_stands_for_what_is_prepared(home, name):
     (home / "home").mkdir()
     (home / "home" / f"{name}.npz").write_bytes(b"")
-    with pytest.raises(DataError, match=f"{name}.npz: would be read in place of"):
+    with pytest.raises(DataError, match=f"{name}.npz: would be read instead of"):
         prepare(name)

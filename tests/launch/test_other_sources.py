@@ -56,8 +56,8 @@ def test_a_changed_source_sets_the_checkpoint_aside_and_the_run_is_that_of_the_n
     assert sweep(package, True, paused) == "" and list((paused / "checkpoints").iterdir()) and arrays(paused) == {}
     source = package / "cfljax" / "kernels" / "mix.py"
     text = source.read_text()
-    assert text.count("_mixed(old + moved") == 1
-    source.write_text(text.replace("_mixed(old + moved", "_mixed(old + 0.5 * moved"))
+    assert text.count("_finish(old + moved") == 1
+    source.write_text(text.replace("_finish(old + moved", "_finish(old + 0.5 * moved"))
     said = sweep(package, False, paused, whole)
     assert said.count("is of no use: it was made by cfljax sources") == 1 and said.count("Warning") == 1
     assert [file.suffix for file in (paused / "set_aside").iterdir()] == [".npz"]

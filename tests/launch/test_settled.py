@@ -96,7 +96,7 @@ def test_workers_that_the_folder_overrides_are_said(tmp_path, monkeypatch, capsy
     store = Store(tmp_path)
     store.write_plan(laid_down)
     for name, value in {
-        "cores": lambda: [0, 1, 2, 3],
+        "list_cores": lambda: [0, 1, 2, 3],
         "carry_out": lambda *_: None,
         "lay_down": lambda *_, **__: ([], None),
     }.items():

@@ -26,7 +26,7 @@ def test_samples_looked_up_before_the_steps_are_those_of_the_pool(work, monkeypa
     assert lays_out(in_lines.plan, federation, in_lines.work) and not lays_out(together.plan, federation, together.work)
     fit = lambda solver: jax.tree.map(np.asarray, jax.jit(solver.fit)(keys.root(5), federation, jobs, hyper))  # noqa: E731
     fits = [fit(solver) for solver in (alone, together, in_lines)]
-    for name in ("SHUFFLED", "SOME"):
+    for name in ("MAX_SHUFFLED", "MAX_SHUFFLED_STEPS"):
         monkeypatch.setattr(schedule, name, 0)
     one, *others = [*fits, fit(toy.pulling_solver(model, lanes=0, **work))]  # of which nothing is compiled
     assert one.velocity is not None and len(set(np.asarray(one.steps).tolist())) > 2

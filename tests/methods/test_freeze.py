@@ -40,7 +40,7 @@ FROZEN = np.where(HEAD, "frozen", "cluster")
 )
 def test_ifca_with_frozen_parts_follows_the_plain_program(kinds):
     if "client" in kinds:  # with nothing that is learnt together, there is nothing to follow
-        with pytest.raises(SpecError, match="train.freeze: no part is left"):
+        with pytest.raises(SpecError, match="train.freeze: no shared part is left"):
             run("ifca", {"body": "frozen", "head": "client"}, clusters=3)
         return
     out = run("ifca", {"body": kinds[~HEAD][0], "head": kinds[HEAD][0]}, clusters=3)
@@ -145,7 +145,7 @@ def test_what_is_frozen_is_not_sent(method, train, down, up):
         ("ditto", {"freeze": "head"}, "train.freeze: method.ditto keeps other models"),
         ("fedper", {"freeze": "body"}, r"train.freeze: method.fedper itself has parts \(head = \"client\"\)"),
         ("fedbabu", {"parts": {"body": "all"}}, r"train.parts: method.fedbabu itself has parts \(head = \"frozen\"\)"),
-        ("fedavg", {"freeze": ["body", "head"]}, "train.freeze: no part is left that trains"),
+        ("fedavg", {"freeze": ["body", "head"]}, "train.freeze: no shared part is left that trains"),
         ("fedavg", {"freeze": "head", "parts": {"head": "all"}}, 'train.freeze = "head": train.parts lists it too'),
         ("fedavg", {"freeze": "conv"}, 'has no parameters "conv"'),
         ("fedavg", {"freeze": []}, r"train.freeze = \[\]: must name a part"),

@@ -213,7 +213,7 @@ def test_bytes_are_those_of_what_travels(method, train, down, up):
         ("fedper", {"parts": {"body": "all"}}, "itself has parts"),
         ("fedavg", {"parts": {"body": "some"}}, "train.parts.body"),
         ("fedavg", {"parts": {"conv": "all"}}, 'has no parameters "conv"'),
-        ("fedavg", {"parts": {"body": "client", "head": "client"}}, 'take method "local"'),
+        ("fedavg", {"parts": {"body": "client", "head": "client"}}, 'use method "local"'),
         ({"name": "ifca", "aggregate": "gradient"}, {"parts": {"body": "all"}}, "aggregate"),
         ("joint", {"schedule": "alternate"}, "train.schedule"),
         ("fedrep", {"steps": 3}, "train.steps"),

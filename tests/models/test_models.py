@@ -240,7 +240,7 @@ def test_dense_layers_are_those_of_flax(hidden):
         ("resnet20", {"groups": 3}, (8, 8, 1), "model.groups = 3"),
         ("vit_tiny", {"patch": 3}, (8, 8, 1), "model.patch = 3"),
         ("vit_tiny", {"heads": 5}, (8, 8, 1), "model.heads = 5"),
-        ("char_lstm", {}, (8, 8), 'take "lstm"'),
+        ("char_lstm", {}, (8, 8), 'use "lstm"'),
         ("transformer", {"task": "class"}, (8,), "model.vocabulary"),
         ("transformer", {"task": "class", "predict": "every"}, (8,), "model.predict"),
         ("transformer", {"padding": 0}, (8,), "model.padding"),
