@@ -11,10 +11,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).parents[1]
-PAGES = {
-    "experiments.md": "experiments/README.md",
-    "contributing.md": "CONTRIBUTING.md",
-}
+PAGES = {"experiments.md": "experiments/README.md", "contributing.md": "CONTRIBUTING.md"}
 PICTURES = {"speed.png": "benchmarks/results/cpu-2-cores-xeon-amx.png"}
 
 

@@ -14,13 +14,7 @@ from pathlib import Path
 from drills import common
 from drills.common import Figure, Tally
 
-FIGURE = Figure(
-    "disk_full",
-    "4",
-    "disk full at each point of a write",
-    "code 3, one line, old data whole, resume identical",
-    1000,
-)
+FIGURE = Figure("disk_full", "4", "disk full at each point of a write", "code 3, one line, old data whole, resume identical", 1000)
 PAGE = 4096
 FIRST = ("--set", "method=fedavg")
 

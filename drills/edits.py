@@ -10,11 +10,7 @@ from drills import common
 from drills.common import Figure, Tally
 
 FIGURE = Figure(
-    "edits",
-    "7",
-    "spec edited after a part has run",
-    "changes that matter give new ids, cosmetic ones none; results never mix",
-    30,
+    "edits", "7", "spec edited after a part has run", "changes that matter give new ids, cosmetic ones none; results never mix", 30
 )
 TABLES = {
     "data": '{ name = "blobs", samples = 400, features = 6, partition = "label_permutation", groups = 2, clients = 8 }',

@@ -12,13 +12,7 @@ from drills import common
 from drills.common import Figure, Tally
 from drills.kill import LONG
 
-FIGURE = Figure(
-    "signals",
-    "2",
-    "SIGTERM, Ctrl-C",
-    "ends within 10 s, codes 143 and 130, resumable, no temporary file stays",
-    20,
-)
+FIGURE = Figure("signals", "2", "SIGTERM, Ctrl-C", "ends within 10 s, codes 143 and 130, resumable, no temporary file stays", 20)
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
 

@@ -63,7 +63,6 @@ def _check_free(file: Path) -> None:
 
 
 def _write(texts: dict[str, str]) -> None:
-    """Write these files, none of which may exist."""
     from cfljax.store.atomic import store_errors
 
     for name in texts:

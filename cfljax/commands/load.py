@@ -76,7 +76,6 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def _clusters(flags: argparse.Namespace, results: Results) -> int:
-    """Write the clusters and models of one run to a folder."""
     from cfljax.errors import SpecError
 
     if flags.run is None and len(results) != 1:

@@ -87,7 +87,6 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def _figures(data: ReportData, flags: argparse.Namespace) -> int:
-    """Draw the figures that were asked for, and say where they are."""
     from cfljax.report.write import default_folder, write_figures
 
     drawn = write_figures(data, flags.figures, flags.out or default_folder(flags.folders) / "figures", flags.dpi)

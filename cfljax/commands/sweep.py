@@ -189,7 +189,6 @@ def _part(written: str | None) -> tuple[int, int] | None:
 
 
 def _launcher(flags: argparse.Namespace) -> tuple[Launcher, object]:
-    """(the launcher, its options)."""
     from cfljax.launch import LAUNCHERS
     from cfljax.registry.options import check
 
@@ -200,7 +199,6 @@ def _launcher(flags: argparse.Namespace) -> tuple[Launcher, object]:
 
 
 def _as_written(flags: argparse.Namespace) -> str:
-    """The contents of the spec's file, after comments that say which flags change it."""
     from cfljax.api import QUICKSTART
 
     sets = "".join(f"# --set {' '.join(flag.split())}\n" for flag in flags.set)
@@ -211,6 +209,5 @@ def _as_written(flags: argparse.Namespace) -> str:
 
 
 def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
-    """The command line of this sweep for a worker."""
     shard = [] if flags.shard is None else ["--shard", flags.shard]
     return [*filter(None, [flags.spec]), *words_of_sweeps(flags, folder), *shard]

@@ -99,7 +99,6 @@ def _be_worker(flags: argparse.Namespace, spec: Spec, plan: Plan, store: Store, 
 
 
 def _for_workers(flags: argparse.Namespace, folder: Path) -> list[str]:
-    """The command line of this search for a worker."""
     words = [flags.spec, *words_of_sweeps(flags, folder), "--metric", flags.metric]
     words += [] if flags.budget is None else ["--budget", repr(flags.budget)]
     return words + ([] if flags.then_compare is None else ["--then-compare", flags.then_compare])

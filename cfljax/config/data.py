@@ -92,9 +92,7 @@ class DataOptions:
     )
     arrive: Table | None = option(None, "newcomers: { clients = 20, round = 30 } or { rate = 0.1, from = 10, until = 50 }")
     new_clients: Table | None = option(
-        None,
-        "clients that never train, scored at the end: { share = 0.2, shots = 10, steps = [0, 1, 5] }",
-        lists=("steps",),
+        None, "clients that never train, scored at the end: { share = 0.2, shots = 10, steps = [0, 1, 5] }", lists=("steps",)
     )
     validation: float = option(
         0.0, "share of each client's training samples that nobody trains on, to choose and to stop by", low=0
@@ -196,7 +194,6 @@ class Data:
 
     @property
     def _drawn(self) -> int:
-        """The seed of the data set; 0 for files."""
         from cfljax.data import SOURCES
 
         return int(self.seed) if self.name in SOURCES and self.seed != "run" else 0

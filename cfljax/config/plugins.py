@@ -237,7 +237,6 @@ class _Loader(SourceFileLoader):
 
 
 def _make_import(root: str) -> Callable[..., ModuleType]:
-    """Return the function that import statements in modules of this package call."""
     folder = _folders[root]
 
     def find(

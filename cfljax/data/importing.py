@@ -192,7 +192,6 @@ def _load_npy(file: Path) -> np.ndarray:
 
 
 def _reshape(parts: list[Part], wanted: Wanted) -> list[Part]:
-    """Reshape samples to `--shape` if it is given."""
     if not wanted.shape:
         return parts
     found = reshape_samples("array x", [part.x for part in parts], wanted.shape)

@@ -130,7 +130,6 @@ def _check_test(train: Table, test: Table, needed: list[str], user: str | None, 
 
 
 def _read_feature(tables: list[Table], name: str, wanted: Wanted) -> np.ndarray:
-    """Concatenate a column of all tables as [n, …]."""
     if name in wanted.one_hot:
         kinds, at = np.unique(np.concatenate([t.names("value", name) for t in tables]).astype(str), return_inverse=True)
         return np.eye(len(kinds), dtype=np.float32)[at]

@@ -128,7 +128,6 @@ def _merge_pair(symbols: list[bytes], pair: Pair) -> list[bytes]:
 
 
 def _encode_word(text: bytes, rank: dict[Pair, int]) -> list[bytes]:
-    """Encode a word: pairs are merged in the order in which they were learned."""
     symbols = [bytes([b]) for b in text]
     while len(symbols) > 1:
         best = min(zip(symbols[:-1], symbols[1:], strict=True), key=lambda pair: rank.get(pair, len(rank)))

@@ -96,7 +96,6 @@ class Machine(NamedTuple):
         return Shape(1, wanted or self.devices)
 
     def _fitted(self, mesh: Shape, width: int) -> Shape:
-        """Replace `auto` in the mesh by numbers."""
         total = self.devices * self.processes
         if mesh == AUTO:
             runs = max(n for n in range(1, self.devices + 1) if self.devices % n == 0 and n <= width)

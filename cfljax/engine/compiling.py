@@ -94,7 +94,6 @@ def chooses(parts: Assembled) -> bool:
 
 
 def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs:
-    """Compile the longest program while the others are traced."""
     settings, mesh, quick = parts.settings, parts.mesh, parts.plan.quick
     program, split, picks = make_program(parts.method, settings), is_split(parts), chooses(parts)
     keys, hyper, setup, numbers = (shapes_of(each, mesh, True) for each in (*group, group.numbers))
@@ -147,7 +146,6 @@ def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs
 def _advance_one_by_one(
     advance: Callable[..., tuple[Tree, Tree]], carry: Tree, keys: jax.Array, hyper: Tree, federation: Federation, bounds: np.ndarray
 ) -> tuple[Tree, Tree]:
-    """Call the function of one round for several, as `Program.rounds` does."""
     report: Tree = None
     for t in range(int(bounds[0]), int(bounds[1])):
         carry, report = advance(carry, keys, hyper, federation, np.int32(t))

@@ -110,14 +110,7 @@ def _labels(view: View, federation: Federation) -> Array:
 
 
 def make_scene(
-    model: Model,
-    settings: Settings,
-    chooses: bool,
-    view: View,
-    ids: Array | slice,
-    hyper: Hyper,
-    federation: Federation,
-    t: Array,
+    model: Model, settings: Settings, chooses: bool, view: View, ids: Array | slice, hyper: Hyper, federation: Federation, t: Array
 ) -> Scene:
     """Return the clients that are scored after t rounds, their samples and models. `ids`: the clients that are evaluated
     (`list_evaluated`)."""

@@ -68,7 +68,6 @@ class Simulation:
         return self.carries
 
     def _deal(self, whole: Carry) -> list[Carry]:
-        """Split the carry (on the host) among the groups."""
         return [put_on_mesh(groups.select_runs(whole, places), self.parts.mesh, True) for places in self.places]
 
     def _locate(self, run: int) -> tuple[int, int]:

@@ -253,7 +253,6 @@ def _model(
 
 @functools.lru_cache(maxsize=2)
 def _featured(key: FederationKey, name: str, options: Value, meaning: str) -> Federation:
-    """The federation of the features of a frozen body."""
     federation = device_federation(key)
     divided = _model(name, options, meaning, sample_shape(federation), federation.classes, federation.several)
     assert divided.whole is not None
@@ -264,7 +263,6 @@ def _featured(key: FederationKey, name: str, options: Value, meaning: str) -> Fe
 
 @functools.lru_cache(maxsize=1)
 def _grams(key: FederationKey, sizes: tuple[int, ...], frozen: tuple[str, Value, str] | None = None) -> Grams:
-    """Gram matrices of these sizes, made before the first round."""
     federation = device_federation(key) if frozen is None else _featured(key, *frozen)
     return jax.device_put(compute_grams(federation, sizes))
 

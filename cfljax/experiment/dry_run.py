@@ -68,7 +68,6 @@ def communication(run: Run, size: Size) -> tuple[float, float]:
 
 
 def _privacy(batch: Batch, crowd: Callable[[Batch], Crowd]) -> list[str]:
-    """A line per run with `train.privacy`: the ε that it spends."""
     from cfljax.experiment.privacy import epsilon, epsilon_of_choices
 
     def line(run: Run) -> str:

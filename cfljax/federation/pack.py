@@ -137,7 +137,6 @@ def count_bytes(federation: Federation) -> int:
 
 
 def _count_bytes(part: object) -> int:
-    """Count bytes without JAX, which a dry run does not load."""
     if isinstance(part, tuple):
         return sum(map(_count_bytes, part))
     if dataclasses.is_dataclass(part):

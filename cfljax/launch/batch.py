@@ -83,14 +83,8 @@ def run_batch(
 
 
 def _units(
-    batch: Batch,
-    machine: Machine,
-    keep: str,
-    progress: OnProgress | None,
-    checkpoints: Checkpoints | None,
-    until: int | None,
+    batch: Batch, machine: Machine, keep: str, progress: OnProgress | None, checkpoints: Checkpoints | None, until: int | None
 ) -> list[Unit]:
-    """The units of a batch; raises whatever goes wrong."""
     parts = assemble_batch(batch, machine)
     size = size_of_run(batch.first, parts.federation, parts.model)
     check_memory(batch, size, machine.memory)
@@ -207,7 +201,6 @@ def _record(run: Run, **facts: Value) -> Table:
 
 
 def _small(values: np.ndarray) -> np.ndarray:
-    """float32, but float64 for byte counts, whose digits matter."""
     if values.dtype == np.float64 and np.max(np.abs(values), initial=0) < 2**24:
         return values.astype(np.float32)
     return values

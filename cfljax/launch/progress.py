@@ -135,7 +135,6 @@ class Progress:
 
 
 def _has_room(stream: TextIO, lines: int) -> bool:
-    """Whether the output is a terminal in which the lines fit."""
     try:
         size = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError, AttributeError):

@@ -59,7 +59,6 @@ def final(spec: Spec, plan: Plan, table: Table, seeds: Iterable[int] | None) -> 
 
 
 def _searched(spec: Spec, plan: Plan, store: Store, options: Options, hands: Hands | None) -> Table:
-    """The record of the search, all of it done."""
     runs = _all_runs(plan)
     with store.claim("tune", wait=True):
         table = tuning.begun(plan, store)
@@ -112,7 +111,6 @@ def _runs_of(todo: Todo) -> list[Run]:
 
 
 def _distinct(settings: Iterable[Setting]) -> list[Run]:
-    """Return the runs of the settings, each once: rows may share them."""
     return list({run.id: run for setting in settings for run in setting.runs}.values())
 
 
@@ -122,7 +120,6 @@ def _climber(plan: Plan, store: Store, options: Options, machine: Machine, progr
 
 
 def _todo(plan: Plan, table: Table, at: int) -> Todo:
-    """The settings that come to a rung and have no score there."""
     pairs = zip(plan.groups, table["groups"], strict=True)
     every = ((group.settings[i], each["settings"][i]) for group, each in pairs for i in tuning.climbing(each, at, plan))
     return [(setting, written) for setting, written in every if len(written["scores"]) <= at]

@@ -195,7 +195,6 @@ def _read(number: int, process: Popen[str], events: queue.Queue[tuple[int, str |
 
 
 def _show(events: queue.Queue[tuple[int, str | None]], workers: int, progress: Progress) -> None:
-    """Show what the workers report until all have closed their output."""
     while workers:
         number, line = events.get()
         if line is None:

@@ -38,13 +38,7 @@ StepsOf = Callable[[Hyper, StepRule], OwnSteps]
 
 
 def train_by(
-    steps: OwnSteps,
-    model: Model,
-    federation: Federation,
-    task: Task,
-    course: Course,
-    orders: Orders | None,
-    in_lines: bool = False,
+    steps: OwnSteps, model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, in_lines: bool = False
 ) -> Stepwise:
     """Return the training of one client. `in_lines`: as in `train_steps_of`."""
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None

@@ -93,7 +93,6 @@ def make_queue(solver: Setting, sends: bool) -> Callable[[Federation, Rows, Tabl
 
 
 def _add_runs(runs: int, tree: Tree, mapped: Tree) -> Tree:
-    """Return the tree with a leading axis of runs on each array."""
     return jax.tree.map(lambda each, has: each if has else jnp.broadcast_to(each, (runs, *each.shape)), tree, mapped)
 
 

@@ -30,13 +30,7 @@ def report(
 
 
 def report_trained(
-    federation: Federation,
-    cohort: Cohort,
-    trained: Trained,
-    which: Array,
-    moved: Array,
-    traffic: Traffic,
-    **diag: Array,
+    federation: Federation, cohort: Cohort, trained: Trained, which: Array, moved: Array, traffic: Traffic, **diag: Array
 ) -> Info:
     """Report as `report` does, from the result of `train_and_mix`, on the updates that were mixed. `which` i32[S]: the cluster of
     each participant. `moved` f32[K, d]: the clusters' models at the end of the round minus those at its start."""
@@ -48,13 +42,7 @@ def report_trained(
 
 
 def _make_info(
-    federation: Federation,
-    cohort: Cohort,
-    kept: Kept,
-    distance: Array,
-    nonfinite: Array,
-    traffic: Traffic,
-    diag: dict[str, Array],
+    federation: Federation, cohort: Cohort, kept: Kept, distance: Array, nonfinite: Array, traffic: Traffic, diag: dict[str, Array]
 ) -> Info:
     """Report on a round. `distance` f32[S]: of each trained model from its cluster's model after the round."""
     residual = scatter_kept(federation.residual, cohort, kept.residual)

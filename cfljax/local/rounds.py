@@ -181,13 +181,7 @@ def _move_models(rule: Rule, beside: Rule | None, mixing: Mixing, sums: Sums, fi
 
 
 def choose_and_train(
-    solver: Solver,
-    key: Array,
-    federation: Federation,
-    jobs: Jobs,
-    hyper: Hyper,
-    mix_of: Callable[[Array], Array],
-    models: Array,
+    solver: Solver, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper, mix_of: Callable[[Array], Array], models: Array
 ) -> tuple[Trained, Array]:
     """Train as `train_and_mix` does, for participants that choose the model that they start from (see `Solver.chooses`). Also
     returns their choices i32[S]. `mix_of` maps the choices to the mixing matrix f32[K, S]; `models` f32[K, d] are the clusters'
@@ -211,14 +205,7 @@ def choose_and_train(
 
 
 def _mix_arrived(
-    solver: Solver,
-    rule: Rule,
-    federation: Federation,
-    jobs: Jobs,
-    updates: Updates,
-    which: Array,
-    mixing: Mixing,
-    size: int | None,
+    solver: Solver, rule: Rule, federation: Federation, jobs: Jobs, updates: Updates, which: Array, mixing: Mixing, size: int | None
 ) -> Trained:
     """Mix the updates that arrive, some of them of earlier rounds (`local.flight`). `which` i32[M]: the clusters of the jobs. The
     kept values cover all slots, only the residuals belong to the jobs."""

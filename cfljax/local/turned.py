@@ -28,7 +28,5 @@ def transpose_kernels(model: Model, every: bool = False) -> Model:
             return model.forward(turn(params), x, key)
 
     return model._replace(
-        unravel=lambda flat: turn(model.unravel(flat)),
-        ravel=lambda params: model.ravel(turn(params)),
-        forward=forward,
+        unravel=lambda flat: turn(model.unravel(flat)), ravel=lambda params: model.ravel(turn(params)), forward=forward
     )

@@ -142,7 +142,6 @@ def _these(federation: Federation, rows: np.ndarray) -> tuple[Federation, np.nda
 
 
 def _power(n: int) -> int:
-    """Return the power of two from n on: few shapes, few programs."""
     return 1 << max(n - 1, 0).bit_length()
 
 

@@ -94,7 +94,6 @@ def depthwise(x: jax.Array, kernel: jax.Array, form: str, stride: int = 1) -> ja
 
 @custom_vjp(nondiff_argnums=(2,))
 def _convolve_by_shifts(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    """Convolve a few images at a time."""
     out = jax.lax.map(lambda images: _sum(shift_images(images, kernel, stride), kernel), _split_tiles(x, x))
     return out.reshape(-1, *out.shape[2:])[: len(x)]
 

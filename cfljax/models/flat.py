@@ -213,7 +213,6 @@ def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Arra
 
 
 def _softmax() -> tuple[OfLogits, OfLogits]:
-    """Return (loss, correct) for one logit per class."""
 
     def loss(logits: Array, y: Array) -> Array:
         return cross_entropy(logits.astype(_real(logits)), y)
@@ -222,7 +221,6 @@ def _softmax() -> tuple[OfLogits, OfLogits]:
 
 
 def _sigmoid() -> tuple[OfLogits, OfLogits]:
-    """Return (loss, correct) for one logit and two classes."""
 
     def loss(logits: Array, y: Array) -> Array:
         logit = logits[..., 0].astype(_real(logits))
@@ -246,5 +244,4 @@ _LOSSES: dict[str, Callable[[], tuple[OfLogits, OfLogits]]] = {"softmax": _softm
 
 
 def _real(logits: Array) -> jnp.dtype:
-    """Return float32, or float64 if the caller computes in float64."""
     return jnp.promote_types(logits.dtype, jnp.float32)

@@ -155,7 +155,6 @@ def _rename(table: Mapping[str, str], name: str) -> str:
 
 
 def _convert(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
-    """Convert the array to our form, or to several parts."""
     if f".{_TOGETHER}." in name and array.shape[0] % 3 == 0:
         parts = zip(("query", "key", "value"), np.split(array, 3), strict=True)
         return {name.replace(_TOGETHER, f"attention.{each}"): part for each, part in parts}

@@ -168,7 +168,6 @@ def check_heads(width: int, heads: int) -> None:
 
 
 def _check_groups(groups: int, channels: tuple[int, ...]) -> None:
-    """Require that the groups divide all of these numbers of channels."""
     wrong = next((each for each in channels if each % groups), None)
     if wrong is not None:
         raise SpecError(f"model.groups = {groups}: must divide the channels of every layer, and one has {wrong}")

@@ -85,7 +85,6 @@ def _convolve_pixels(x: jax.Array, kernel: jax.Array, stride: int, around: Aroun
 
 
 def _gradients(stride: int, kept: tuple[jax.Array, jax.Array], change: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Compute the gradients of x and the kernel from the output's."""
     x, kernel = kept
     small, back = jax.vjp(lambda kernel: _kernel_in_squares(kernel, stride), kernel)
     (above, below), (left, right) = ((-(-first // stride), last // stride) for first, last in padding_of(kernel))

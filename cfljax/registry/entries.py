@@ -185,7 +185,6 @@ class Registry(Generic[Make]):
         return check(self.entry(name, f"{where}.name").options, table, where)
 
     def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
-        """Look up the entry points of installed packages by name, once."""
         if self._offered is None:
             found = importlib.metadata.entry_points(group=self.group) if self.group else ()
             self._offered = {point.name: point for point in found if point.name not in self._lines}
@@ -214,7 +213,6 @@ class Registry(Generic[Make]):
         return entry
 
     def _with_base(self, entry: Entry[Make]) -> Entry[Make]:
-        """Make the entry's Options inherit from the base."""
         if issubclass(entry.options, self.base) or not dataclasses.is_dataclass(entry.options):
             return entry
         names = {name: getattr(entry.options, name) for name in ("__module__", "__qualname__", "__doc__")}

@@ -73,11 +73,7 @@ def seconds(unit: Unit) -> float:
     return math.fsum(number(v) for v in unit.record["timings"].values()) if unit.record["timings"] else math.nan
 
 
-WINDOWS = {
-    "at_best_val": ("at best validation", "{}_at_best_val"),
-    "last10": ("last 10", "{}_last10"),
-    "last": ("last", "{}_last"),
-}
+WINDOWS = {"at_best_val": ("at best validation", "{}_at_best_val"), "last10": ("last 10", "{}_last10"), "last": ("last", "{}_last")}
 """Which evaluations a table is about, the first of these that its runs have: (the heading, what quantities of them are called)."""
 
 
@@ -170,7 +166,6 @@ def headline(table: Sequence[Row]) -> Column | None:
 
 
 def _fill(block: list[Row], column: Column) -> None:
-    """Set the cells of one column in the rows of one block."""
     by_seed = []
     for row in block:
         done = row.configuration.by_status("done")

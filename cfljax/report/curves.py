@@ -157,7 +157,6 @@ def _seconds(made: Sequence[tuple[Unit, float]]) -> float:
 
 
 def _of_newcomers(summary: Mapping[str, object]) -> _Points:
-    """(numbers of steps, accuracy after them) of a run's newcomers."""
     found = {int(name.rpartition("_")[2]): number(value) for name, value in summary.items() if name.startswith(NEW)}
     steps = sorted(found)
     return _Points(np.array(steps, float), np.array([found[each] for each in steps], float))
@@ -199,7 +198,6 @@ def _band(parts: Sequence[_Points]) -> Band:
 
 
 def _thin(band: Band) -> Band:
-    """The band at MOST_POINTS evaluations at most."""
     keep = spaced(len(band.round), MOST_POINTS)
     return Band(*(values[keep] for values in band))
 

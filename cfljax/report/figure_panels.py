@@ -36,7 +36,6 @@ def shade(number: int) -> str:
 
 
 def _coloured(numbers: np.ndarray) -> np.ndarray:
-    """f64[..., 3]: numbers of colours i32[...] as RGB."""
     from matplotlib.colors import to_rgb
 
     known, at = np.unique(numbers, return_inverse=True)

@@ -84,13 +84,7 @@ Line = tuple[np.ndarray, Band] | None
 
 
 def _lines(
-    data: ReportData,
-    pick: Callable[[Curves], Line],
-    x: str,
-    y: str,
-    percent: bool = False,
-    ends: bool = False,
-    stops: bool = False,
+    data: ReportData, pick: Callable[[Curves], Line], x: str, y: str, percent: bool = False, ends: bool = False, stops: bool = False
 ) -> Figure | None:
     """The line that `pick` returns for each configuration; None if there is no line. `ends`: mark the last point of each.
     `stops`: mark where runs were ended, on an axis of rounds."""
@@ -126,7 +120,6 @@ def _name(text: str) -> str:
 
 
 def _over_rounds(pick: Callable[[Curves], Band | None], label: str, percent: bool = False) -> Draw:
-    """The figure of a quantity over the rounds."""
 
     def line(each: Curves) -> Line:
         band = pick(each)

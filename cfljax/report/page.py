@@ -126,7 +126,6 @@ def _device(words: object) -> str:
 
 
 def _best(table: list[Row]) -> Row | None:
-    """The best row, if all were trained on the same data."""
     first = headline(table)
     if first is None or len({row.configuration.block for row in table}) != 1:
         return None

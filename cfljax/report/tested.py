@@ -112,7 +112,6 @@ def sentence(table: Sequence[Row]) -> str:
 
 
 def _about_lost(table: Sequence[Row]) -> list[str]:
-    """The rows that lost runs, in a sentence."""
     lost = [row.configuration for row in table if row.configuration.lost]
     if not lost:
         return []
@@ -201,5 +200,4 @@ def latex(table: Sequence[Row]) -> str:
 
 
 def _in_latex(cell: str) -> str:
-    """A cell in which numbers have minus signs."""
     return latex_text(cell).replace("-", r"$-$") if cell[:1] in "+-<>" else latex_text(cell)

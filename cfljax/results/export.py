@@ -15,9 +15,6 @@ from cfljax.lazy import jax
 if TYPE_CHECKING:
     from cfljax.types import Tree
 
-MEANS = ("resnet20", "resnet18", "mobilenet_v2")
-"""Models whose head sees the mean of all pixels."""
-
 
 class _Layer(NamedTuple):
     name: str

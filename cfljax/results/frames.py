@@ -111,12 +111,10 @@ def short(value: object) -> str:
 
 
 def _labelled(records: Iterable[Table]) -> list[str]:
-    """The column `label`, if the spec gives any labels."""
     return ["label"] if any(label_of(record) != record["method"] for record in records) else []
 
 
 def _more_quantities(records: Collection[Table]) -> list[str]:
-    """The columns of SOMETIMES that runs have, and those of the user's metrics."""
     asked = (record.get("config", {}).get("train", {}).get("metrics") for record in records)
     sometimes = [name for name in SOMETIMES if any(name in record.get("summary", {}) for record in records)]
     new = {name for record in records for name in record.get("summary", {}) if name.startswith(NEW)}

@@ -68,7 +68,6 @@ class KeptModels:
         return predict.scene_of(self.record)
 
     def _flat(self, cluster: int) -> np.ndarray:
-        """f32[d]: the model of a cluster."""
         models = predict.need(self.models, "models", self.run)
         if not 0 <= cluster < len(models):
             raise SpecError(f"cluster = {cluster}: the run has models 0 to {len(models) - 1}")

@@ -160,7 +160,6 @@ class Results:
         return self._each("")
 
     def _each(self, prefix: str) -> Iterator[Result]:
-        """Every run with those of its arrays whose names begin with the prefix."""
         for run in self.records:
             try:
                 yield self._result(run, *self.store.read(run, (prefix,)))

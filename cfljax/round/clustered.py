@@ -243,7 +243,6 @@ class Clustered(MethodConfig):
 
 
 def _need_everybody(where: str, train: TrainOptions, data: Value) -> None:
-    """Raise SpecError unless every client takes part in each round."""
     clients, wanted = getattr(getattr(data, "parts", None), "clients", None), train.participation
     everyone = isinstance(clients, int) and wanted >= clients if isinstance(wanted, int) else wanted == 1.0
     why = "all members of a cluster take part in each round"

@@ -147,7 +147,6 @@ class ClusteredMethod:
     def _trained(
         self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper, arrived: Array
     ) -> tuple[State, Info]:
-        """Return the round of the participants that have been drawn."""
         config = self.config
         ask = Ask(self.solver, key, federation, cohort, hyper, state.active)
         state = config.prepare(ask, state)
@@ -204,7 +203,6 @@ class ClusteredMethod:
         return which, mix, trained._replace(kept=trained.kept._replace(moves=moves), dealt=None)
 
     def _train_whole(self, ask: Ask, state: State) -> Trained:
-        """Train the global model f32[1, d] as in FedAvg."""
         federation, cohort, whole, everyone = ask.federation, ask.cohort, state.whole, jnp.zeros_like(ask.cohort.ids)
         assert whole is not None
         mix = averages(self.solver, federation, cohort, everyone, 1, self.config.average, ask.hyper)

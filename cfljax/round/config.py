@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from cfljax.registry.options import Value, option
+from cfljax.registry.options import Value
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.local.solver import Solver
@@ -152,13 +152,6 @@ class MethodConfig:
         """Return the numbers of noised sums that a run of `rounds` rounds publishes, for the accounting of `train.privacy`: (sums
         over the participants of a round, sums over all clients)."""
         return rounds, 0
-
-
-@dataclasses.dataclass(frozen=True)
-class AverageConfig(MethodConfig):
-    """With the weights of the participants as an option."""
-
-    average: str = option("samples", "weights of the participants", choices=("samples", "uniform", "nova"))
 
 
 class PersonalConfig(MethodConfig):

@@ -135,7 +135,6 @@ def _division(
 
 
 def _path(where: str, state: Tree) -> list[str]:
-    """Return the names that lead to the models in a state."""
     return (["inner"] if isinstance(state, Shared) else []) + where.split(".")
 
 

@@ -69,7 +69,6 @@ class Feed:
         return True
 
     def _send(self, name: str, result: Result) -> None:
-        """Send a run to a sink and note that."""
         if not self._guarded(name, lambda: self.sinks[name].write(result)):
             return
         self.written[name][result.run] = result.status

@@ -105,7 +105,6 @@ def _relabel(record: Record, label: str, follows: bool) -> Record:
 
 
 def _list_options(record: Record) -> list[tuple[Key, Value]]:
-    """List the options of a record: ((group, dotted name), value)."""
     options = []
     for section in _SECTIONS:
         table = record["config"].get(section)

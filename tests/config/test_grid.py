@@ -29,14 +29,7 @@ def test_the_list_of_a_list_option_is_its_value_and_a_list_of_lists_an_axis():
 
 
 @pytest.mark.parametrize(
-    ("written", "values"),
-    [
-        ("2:5", [2, 3, 4]),
-        ("0:10:4", [0, 4, 8]),
-        ("3:0:-1", [3, 2, 1]),
-        (["0:2", 7], [0, 1, 7]),
-        ([5], [5]),
-    ],
+    ("written", "values"), [("2:5", [2, 3, 4]), ("0:10:4", [0, 4, 8]), ("3:0:-1", [3, 2, 1]), (["0:2", 7], [0, 1, 7]), ([5], [5])]
 )
 def test_ranges_of_seeds(written, values):
     assert [run.seed for run in runs(spec(seeds=written))] == values

@@ -60,10 +60,7 @@ def test_methods_learn_several_labels(folder, method):
     assert result.history["macro_f1"][-1] > 0.8 and result.history["average_precision"][-1] > 0.85
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["shards", "classes", "dirichlet", "pachinko", "label_swap", "label_permutation", "fedprox"],
-)
+@pytest.mark.parametrize("name", ["shards", "classes", "dirichlet", "pachinko", "label_swap", "label_permutation", "fedprox"])
 def test_partitions_by_label_refuse_several(name):
     y = np.eye(10, dtype=np.int32)
     source = fake()

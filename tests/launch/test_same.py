@@ -50,10 +50,7 @@ def test_a_follower_and_a_task_with_other_data_say_so(table, tmp_path, monkeypat
     write(tmp_path / "mine.npz", seed=1)
     monkeypatch.setattr(distributed, "gather", lambda word: [json.dumps(json.loads(word) | {"the spec": first}), word])
     machine = describe_machine()
-    for says in (
-        lambda: agree_on_start(read_spec(table), machine),
-        lambda: ray_task._batch(words | {"sets": ["name=again"]}),
-    ):
+    for says in (lambda: agree_on_start(read_spec(table), machine), lambda: ray_task._batch(words | {"sets": ["name=again"]})):
         with pytest.raises(SpecError) as error:
             says()
         assert OTHERS in str(error.value) and "\n" not in str(error.value)

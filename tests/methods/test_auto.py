@@ -133,12 +133,7 @@ def test_the_groups_of_rotated_digits_are_counted(how):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        rarely({"reseed": "always"}),
-        {"reseed": "when_empty", "most": 8},
-        rarely({"estimate": "batch"}),
-    ],
+    "options", [rarely({"reseed": "always"}), {"reseed": "when_empty", "most": 8}, rarely({"estimate": "batch"})]
 )
 @pytest.mark.parametrize("participants", [5, rarely(12)])
 def test_options_of_ifca_keep_to_the_models_that_may_be_chosen(options, participants):

@@ -66,10 +66,7 @@ def test_optimal_weights_are_no_worse_than_those_of_a_generic_solver():
 
 @pytest.mark.parametrize("weights", ["rfedavg", "fedavg"])
 def test_updates_in_place_of_gradients_follow_the_plain_program(weights):
-    check(
-        run(local="update", weights=weights, work={"epochs": 2}),
-        want(local="update", weights=weights, epochs=2, batch=5),
-    )
+    check(run(local="update", weights=weights, work={"epochs": 2}), want(local="update", weights=weights, epochs=2, batch=5))
 
 
 def test_kmeans_with_a_cluster_per_participant_weighs_each_by_itself():

@@ -61,11 +61,7 @@ def run_of(method, epsilon=1.0, rounds=10, drawn=20, noise=2.0, **choice):
 
 @pytest.mark.parametrize(
     ("losses", "cost"),
-    [
-        ([0.3, 1.0, 2.9], [0.3, 1.0, 2.9]),
-        ([-1.0, 0.5, 7.0, 9.0], [0.0, 0.5, 3.0, 3.0]),
-        ([np.nan, np.inf, 0.0], [3.0, 3.0, 0.0]),
-    ],
+    [([0.3, 1.0, 2.9], [0.3, 1.0, 2.9]), ([-1.0, 0.5, 7.0, 9.0], [0.0, 0.5, 3.0, 3.0]), ([np.nan, np.inf, 0.0], [3.0, 3.0, 0.0])],
 )
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_clusters_are_chosen_as_often_as_the_softmax_of_clipped_losses_says(losses, cost, epsilon):

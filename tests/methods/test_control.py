@@ -216,12 +216,7 @@ def test_a_round_without_participants_changes_nothing(name):
 
 @pytest.mark.parametrize(
     ("name", "plan"),
-    [
-        ("scaffold", {"lanes": 2}),
-        ("feddyn", {"gram": 64}),
-        rarely("scaffold", {"gram": 64}),
-        rarely("feddyn", {"lanes": 2}),
-    ],
+    [("scaffold", {"lanes": 2}), ("feddyn", {"gram": 64}), rarely("scaffold", {"gram": 64}), rarely("feddyn", {"lanes": 2})],
     ids=str,
 )
 def test_other_plans_give_the_same(name, plan):

@@ -64,12 +64,7 @@ def test_a_part_of_the_model_of_a_plug_in_is_frozen_by_its_path():
 
 @pytest.mark.parametrize(
     ("work", "way"),
-    [
-        ({}, {"gram": 500}),
-        rarely({}, {"sequential": False}),
-        ({}, {"stream": 2}),
-        rarely({"batch": "full"}, {"gram": 500}),
-    ],
+    [({}, {"gram": 500}), rarely({}, {"sequential": False}), ({}, {"stream": 2}), rarely({"batch": "full"}, {"gram": 500})],
     ids=str,
 )
 @pytest.mark.parametrize("table", [{"head": "frozen"}, rarely({"body": "frozen"}), rarely({"dense_0/bias": "frozen"})], ids=str)

@@ -81,8 +81,7 @@ def test_the_last_move_is_sent_where_devices_may_have_missed_it():
 
 
 @pytest.mark.parametrize(
-    "number, round, dropout, missed",
-    [(8, 2, 0, [0, 1, 0]), (8, 0, 0, [0, 0, 0]), (8, 2, 1, [1, 1, 0]), (7, 2, 0, [1, 1, 0])],
+    "number, round, dropout, missed", [(8, 2, 0, [0, 1, 0]), (8, 0, 0, [0, 0, 0]), (8, 2, 1, [1, 1, 0]), (7, 2, 0, [1, 1, 0])]
 )
 def test_devices_that_dropped_out_or_come_late_have_missed_the_last_move(number, round, dropout, missed):
     late = dataclasses.replace(federation(), arrive=jnp.array([0, 2, 0, 0, 0, 0, 0, 0]))

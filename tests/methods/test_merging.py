@@ -46,11 +46,7 @@ def clusters_of(out, t=-1):
 
 @pytest.mark.parametrize(
     ("made", "average", "tau", "lam", "first"),
-    [
-        rarely(federation, "samples", 0.3, 0.5, 2),
-        rarely(skewed, "samples", 0.75, 0.1, 1),
-        (skewed, "uniform", 0.6, 0.5, 1),
-    ],
+    [rarely(federation, "samples", 0.3, 0.5, 2), rarely(skewed, "samples", 0.75, 0.1, 1), (skewed, "uniform", 0.6, 0.5, 1)],
 )
 def test_stocfl_follows_the_plain_program(made, average, tau, lam, first):
     out = stochastic(made(), average=average, tau=tau, lam=lam, pretrain_epochs=first)

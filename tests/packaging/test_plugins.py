@@ -135,10 +135,7 @@ def test_ones_own_may_be_registered_again_and_the_new_one_counts():
         assert result.summary["constant_last"] == value
 
 
-@pytest.mark.parametrize(
-    ("metric", "words"),
-    [(lambda seen: seen.correct, "must be one number"), (lambda seen: 1.0, "exists")],
-)
+@pytest.mark.parametrize(("metric", "words"), [(lambda seen: seen.correct, "must be one number"), (lambda seen: 1.0, "exists")])
 def test_a_metric_is_one_number_under_a_free_name(metric, words):
     name = "accuracy" if words == "exists" else "wide"
     cfljax.register_metric(name)(metric)
@@ -239,10 +236,7 @@ USES = {
     "in a package elsewhere": "from laboratory.deep import tools",
     "of a module that it imports": "import second",
 }
-FILES = {
-    "beside": ("helper.py", "tools/inner.py", "loose/part.py"),
-    "elsewhere": ("library.py", "laboratory/deep/tools.py"),
-}
+FILES = {"beside": ("helper.py", "tools/inner.py", "loose/part.py"), "elsewhere": ("library.py", "laboratory/deep/tools.py")}
 EDITED = {"in a package beside": "tools/inner.py", "of a package without __init__": "loose/part.py",
           "elsewhere on the path": "library.py",
           "in a package elsewhere": "laboratory/deep/tools.py"}  # fmt: skip

@@ -61,13 +61,7 @@ def test_a_target_makes_columns(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["x", "--target", "50"],
-        ["x", "--target", "nan"],
-        ["x", "--target", "high"],
-        ["x", "--wrong"],
-        ["x", "--figures", "nice"],
-    ],
+    [["x", "--target", "50"], ["x", "--target", "nan"], ["x", "--target", "high"], ["x", "--wrong"], ["x", "--figures", "nice"]],
 )
 def test_wrong_flags_are_code_2_and_one_line(words, capsys):
     with pytest.raises(SystemExit) as ended:
