@@ -37,7 +37,7 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     flags.add_argument("--retry-failed", action="store_true", help="run again what failed")
     target = "report the rounds and bytes to this accuracy (a fraction)"
     flags.add_argument("--target", type=accuracy, metavar="ACCURACY", help=target)
-    flags.add_argument("--open", action="store_true", help="open the page, which is written anew as runs end")
+    flags.add_argument("--open", action="store_true", help="open the page, which is updated as runs end")
     flags.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
     flags.add_argument("--shard", metavar="I/N", help="only this part of the runs, 0/4 to 3/4: job arrays with a shared folder")
     flags.add_argument("--launcher", default="local", metavar="NAME", help="where runs are computed (default: local)")
@@ -60,8 +60,7 @@ def run(flags: argparse.Namespace) -> int:
 
     _check(flags)
     spec = read_spec(flags.spec or QUICKSTART, flags.set, plugins=flags.plugin)
-    launch, chosen = _launcher(flags)
-    part = _part(flags.shard)
+    (launch, chosen), part = _launcher(flags), _part(flags.shard)
     if flags.dry_run:
         preview.dry_run(spec)
         if not flags.explain:
