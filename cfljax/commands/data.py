@@ -20,7 +20,7 @@ EXAMPLES = """  python -m cfljax.data list
   python -m cfljax.data import office/ --by-domain --shape 32x32      a folder per domain, in it a folder per class
   python -m cfljax.data import speech/ --user-in-name '{user}_nohash_*' --log-mel 40   WAV files, a folder per word
   python -m cfljax.data import shakespeare/data --tokens characters   LEAF's texts: next characters, a client per role
-  python -m cfljax.data import reviews.parquet --text review --tokens pairs --user author
+  python -m cfljax.data import reviews.parquet --text review --user author
   python -m cfljax.data import visits.csv --label sick --user hospital --name visits
   python -m cfljax.data import saved_dataset/ --user speaker_id       what save_to_disk of Hugging Face's datasets wrote
   python -m cfljax.data import federated_dataset/                     one of them for each client, as Flower's partitioners give
@@ -78,7 +78,7 @@ def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) 
     add("--seconds", type=float, metavar="S", help="sounds: to which length they are cut or filled up (that of the longest)")
     add("--log-mel", type=int, default=0, metavar="BANDS", help="sounds: log-mel features in this number of bands, frame by frame")
     add("--text", metavar="COLUMN", help="column of texts: they become tokens, and without labels the label is the next token")
-    add("--tokens", choices=("characters", "words", "pairs"), default="", help="of texts; pairs: byte pairs of the training texts")
+    add("--tokens", choices=("characters", "words"), default="", help="of texts: what a token is")
     add("--length", type=int, metavar="N", help="tokens of a sample (80)")
     add("--vocabulary", type=int, metavar="N", help="the most tokens that are learned (1000; 10000 words)")
     add("--vectors", type=int, default=0, metavar="N", help="give each token a random vector of N numbers, as the model lstm needs")
