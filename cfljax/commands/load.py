@@ -36,7 +36,7 @@ def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
     flags.add_argument("--run", metavar="ID", help="of --clusters, where the folder has several runs")
     layout = "of --clusters: arrays as in JAX, or as in PyTorch (jax)"
     flags.add_argument("--layout", choices=("jax", "torch"), default="jax", help=layout)
-    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
+    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard or wandb")
     return flags
 
 

@@ -38,7 +38,7 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     target = "report the rounds and bytes to this accuracy (a fraction)"
     flags.add_argument("--target", type=accuracy, metavar="ACCURACY", help=target)
     flags.add_argument("--open", action="store_true", help="open the page, which is updated as runs end")
-    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
+    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard or wandb")
     flags.add_argument("--shard", metavar="I/N", help="only this part of the runs, 0/4 to 3/4: job arrays with a shared folder")
     flags.add_argument("--launcher", default="local", metavar="NAME", help="where runs are computed (default: local)")
     flags.add_argument("--mesh", metavar="SHAPE", help="one process, many devices: auto, or such as runs=2,clients=4")
