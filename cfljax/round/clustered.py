@@ -89,7 +89,8 @@ class Clustered(MethodConfig):
         adapts = cls.adapt is not Clustered.adapt
         draws = cls.clients_per_cluster is not None
         cls.served = "models" if adapts else ""
-        cls.averaged = () if regroups or adapts else ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
+        kept = ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
+        cls.averaged = () if cls.makes_models or adapts else kept
         cls.chooses_by_loss = cls.chooses and not cls.scores_on_server
         cls.trains_twice = cls.pull is not Clustered.pull
         cls.trains_once = not (cls.own_steps or cls.buffers or cls.head_epochs or cls.trains_twice)
@@ -231,11 +232,9 @@ class Clustered(MethodConfig):
             raise SpecError(f"train.momentum = {train.momentum}: must be 0 for {where}, whose momentum is its option beta")
         if self.buffers and optimizer != "sgd":
             raise SpecError(f'train.optimizer = "{optimizer}": must be "sgd" for {where}, which keeps momentum buffers')
-        if self.again is not None:
-            both = [f"train.{each}" for each in ("server", "asynchronous") if getattr(train, each) is not None]
-            if any(beside := [train.divided_by, *both]):
-                why = "new clusters have other models; leave one of them out"
-                raise SpecError(f"{where}.every = {self.again} with {next(filter(None, beside))}: {why}")
+        if self.again is not None and train.buffered:
+            why = "updates under way are of clusters that are no more; leave one of them out"
+            raise SpecError(f"{where}.every = {self.again} with train.asynchronous: {why}")
         if 0 < self.warmup_rounds >= train.rounds:
             raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
         if self.everybody:

@@ -37,7 +37,7 @@ def test_rates_share_a_program_and_arguments_do_not():
     assert Train(server=ADAM) == Train(server=dict(reversed(ADAM.items())))
 
 
-@pytest.mark.parametrize("name", ["local", "cfl_sattler", "fl_hc", "fedbcd", "fedamp", "pfedgraph"])
+@pytest.mark.parametrize("name", ["local", "stocfl", "feddrift", "fedbcd", "fedamp", "pfedgraph"])
 def test_methods_without_lasting_clusters_refuse_a_server(name):
     with pytest.raises(SpecError, match=f"train.server: method.{name} ") as caught:
         runs(name, server=ADAM)
@@ -47,7 +47,6 @@ def test_methods_without_lasting_clusters_refuse_a_server(name):
 @pytest.mark.parametrize(
     ("method", "train", "told"),
     [
-        ({"name": "fedgroup", "newcomer": "latest"}, {"server": ADAM}, 'newcomer = "latest"'),
         ({"name": "fedavg", "average": "nova"}, {"optimizer": "adam"}, 'leave out train.optimizer = "adam"'),
         ({"name": "fedavg", "average": "nova"}, {"schedule": "alternate"}, "leave out train.schedule"),
         ({"name": "fedavg", "average": "nova"}, {"robust": "median"}, "leave out train.robust"),
