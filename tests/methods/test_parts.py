@@ -172,11 +172,11 @@ def test_clusters_that_are_made_between_rounds_share_parts_as_others_do(table):
 def test_a_split_copies_what_the_cluster_shares_and_new_clusters_have_what_all_share():
     tries = {name: np.float32(value) for name, value in {"eps1": 9.0, "eps2": 0.0, "gamma_max": 0.0}.items()}
     split = run("cfl_sattler", {"body": "all"}, rounds=2, hyper=tries, min_rounds=1, max_clusters=7).states[-1].inner
-    assert 1 < np.sum(split.active) and not np.allclose(split.models[0, HEAD], split.models[np.unique(split.labels)[1], HEAD])
+    assert np.sum(split.active) > 1 and not np.allclose(split.models[0, HEAD], split.models[np.unique(split.labels)[1], HEAD])
     numbers = {name: np.float32(0) for name in ("eta_g", "mu")}
     anew = run("fedgroup", {"body": "all"}, hyper=numbers, every=2, clusters=2, alpha=2, pretrain_steps=4)
-    for models in (split.models, *(state.inner.models for state in anew.states)):
-        assert np.array_equal(models[:, ~HEAD], np.broadcast_to(models[0, ~HEAD], models[:, ~HEAD].shape))
+    for found in (split.models, *(state.inner.models for state in anew.states)):
+        assert np.array_equal(found[:, ~HEAD], np.broadcast_to(found[0, ~HEAD], found[:, ~HEAD].shape))
     assert np.asarray(anew.infos[2].traffic.vectors_up) > np.asarray(anew.infos[1].traffic.vectors_up)
 
 
@@ -234,8 +234,8 @@ def test_bytes_are_those_of_what_travels(method, train, down, up):
 @pytest.mark.parametrize(
     ("method", "train", "told"),
     [
-        ("ditto", {"parts": {"body": "all"}}, "train.parts: method.ditto keeps other models"),
-        ("fedper", {"parts": {"body": "all"}}, "itself has parts"),
+        ("ditto", {"parts": {"body": "all"}}, "train.parts with method.ditto: it keeps other models"),
+        ("fedper", {"parts": {"body": "all"}}, "it has parts itself"),
         ("fedavg", {"parts": {"body": "some"}}, "train.parts.body"),
         ("fedavg", {"parts": {"conv": "all"}}, 'has no parameters "conv"'),
         ("fedavg", {"parts": {"body": "client", "head": "client"}}, 'use method "local"'),
