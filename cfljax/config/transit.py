@@ -151,15 +151,6 @@ def keeps_dropped(options: MethodConfig, transit: Transit) -> bool:
     return transit.compress is not None and transit.compress.feedback and options.sends
 
 
-def check_method(label: str, options: MethodConfig, transit: Transit) -> None:
-    """Reject a method that cannot treat updates in transit so."""
-    if keeps_dropped(options, transit) and options.no_feedback:
-        raise SpecError(f"train.compress.feedback with method.{label}: {options.no_feedback}; leave it out for this method")
-    if transit.choice is not None and not options.chooses_by_loss:
-        why = "its clients do not choose a cluster by loss"
-        raise SpecError(f"train.privacy.choice with method.{label}: {why}; leave it out for this method")
-
-
 def count_kept(share: float | None, d: int) -> int:
     """Return how many of d numbers are sent for this share: at least one."""
     return min(d, max(1, math.ceil((share or 0.0) * d - 1e-6)))

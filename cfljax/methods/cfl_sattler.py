@@ -96,8 +96,11 @@ class Sattler(FedAvg):
         similarity = jnp.zeros_like(before.memory.similarity).at[ids[:, None], ids[None, :]].set(cosines)
         norms = jnp.where(jnp.isfinite(done.norms), done.norms, 0.0)  # a broken update counts as none
         norms = jnp.full(len(after.labels), -1.0).at[jnp.where(mask, ids, len(after.labels))].set(norms, mode="drop")
-        steps = jnp.linalg.norm(after.models - before.models, axis=1)
-        return before.memory._replace(similarity=similarity, norms=norms, steps=steps)
+        return before.memory._replace(similarity=similarity, norms=norms)
+
+    def settle(self, before: State, after: State) -> Looked:
+        """Return the steps of the clusters' models."""
+        return after.memory._replace(steps=jnp.linalg.norm(after.models - before.models, axis=1))
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
         """Return the norms that decide."""

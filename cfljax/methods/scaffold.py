@@ -12,10 +12,9 @@ Readings:
 - Weights. Paper: uniform, of x and of c. Here: uniform. Option: `average`.
 - Clusters. Paper: one model. Here: one model. Option: `groups = "true"` for SCAFFOLD inside each true group.
 - Compression. Paper: none. Here: of both vectors; a client adds to its c_i what the server got of the change. Option: none.
+- Privacy. Paper: none. Here: the change of c_i is clipped, and its sum gets noise, as for updates: two sums a round. Option: none.
 
 Communication per participant and round: one model and c down, one update and the change of c_i up.
-
-`train.privacy`, `train.parts`, `train.freeze` and `train.server` are refused.
 """
 
 from __future__ import annotations
