@@ -23,7 +23,7 @@ _PIECE = re.compile(r"\s?\S+|\s+")
 """A word with the space before it: byte pairs do not reach from one word into the next."""
 
 _SCALE = 0.4
-"""Standard deviation of the numbers of a token's vector."""
+"""Standard deviation of the width of a token's vector's vector."""
 
 Text = str | Sequence[str]
 """A text, or the words of one."""

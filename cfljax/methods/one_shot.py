@@ -5,9 +5,9 @@ A client that arrives late trains in the same way and joins the nearest centre; 
 centre).
 
 Readings:
-- Convergence of the first training. Paper: the minimiser of the local loss. Here: ten epochs. Option: `pretrain_epochs`.
-- Start of the clusters. Paper: not said. Here: w_0 again. Option: none.
-- Training inside clusters. Paper: a Byzantine-robust mean. Here: the mean; `train.robust` of the run has medians and trimmed means.
+- Length of the first training. Paper: until the local loss is minimal. Here: ten epochs. Option: `pretrain_epochs`.
+- Start of the clusters. Paper: not said. Here: w_0. Option: none.
+- Training inside clusters. Paper: a Byzantine-robust mean. Here: the mean; `train.robust` has medians and trimmed means.
   Option: `average` for the weights.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
