@@ -32,7 +32,7 @@ HEAD = ("key", "value", "default", "what")
 MADE = "<!-- written by: python docs/pages.py -->\n"
 SHARED = 4  # entries of a registry that have a row of options, for it to be written once
 NO_READING = "Here: the same. Option: `average`."
-ONE_MODEL = "one model down, one update up."
+IN_LIST = 55  # characters of what is sent that the list of methods says as well
 KINDS = {int: "integer", float: "number", str: "text", bool: "true, false", dict: "table", type(None): ""}
 TABLES = {
     "data.new_clients": data.NewClients,
@@ -134,7 +134,8 @@ def options(cls: type, shared: typing.Collection[tuple[str, ...]] = (), where: s
     rows = [row for row in rows_of(cls) if row not in shared]
     named = [row[0] for row in rows_of(cls) if row in shared]
     parts = [table(HEAD, rows)] if rows else []
-    parts += [f"{'Also' if rows else 'Options:'} [{', '.join(named)}]({where})."] if named else []
+    words = "all shared options" if len(named) == len(shared) else ", ".join(named)
+    parts += [f"{'Also' if rows else 'Options:'} [{words}]({where})."] if named else []
     return "\n\n".join(parts) or "No options."
 
 
@@ -249,7 +250,7 @@ def methods() -> str:
     parts += ["## Shared options", "", table(HEAD, shared), "", *readings_of(common)]
     for each in all_methods.values():
         parts += [f"## {each.name}", "", " ".join([each.summary, *([f"Published: {each.paper}."] if each.paper else [])]), ""]
-        parts += [f"Sent each round: {each.communication}", ""] if each.communication != ONE_MODEL else []
+        parts += [f"Sent each round: {each.communication}", ""] if len(each.communication) > IN_LIST else []
         parts += [options(METHODS.entry(each.name).options, shared, "#shared-options"), ""]
         parts += readings_of([reading for reading in each.readings if reading not in common and not reading.endswith(NO_READING)])
     return "\n".join(parts)

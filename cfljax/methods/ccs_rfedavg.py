@@ -15,8 +15,8 @@ Readings:
 - 1/I_C. Paper: may divide by 0. Here: max(I_C, 1). Option: none.
 - Numbers. Paper: none for θ, l_* and the number of clusters of K-means. Here: our own. Option: `theta`, `l_star`, `clusters`.
 
-Communication per participant and round: one model down, one gradient up, and for the server's choices one float for the loss
-(`clustering = "ccs"`), one for I_k (`weights = "rfedavg"`) or M class counts (`"optimal"`). With `weights = "fedavg"` nothing more.
+Communication per participant and round: one model down, one gradient up, and for the server one float for the loss (`clustering
+= "ccs"`), one for I_k (`weights = "rfedavg"`) or M class counts (`"optimal"`).
 """
 
 from __future__ import annotations

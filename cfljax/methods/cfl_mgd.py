@@ -7,8 +7,7 @@ of the P models χ_p (P is `clusters`).
 optimiser "sgd".
 
 Readings:
-- Momentum and local steps. Paper: 0.9 for CIFAR-10; nothing for MNIST. Here: 0.9. For MNIST `experiments/` uses 0.9, our
-  choice, and IFCA's ten full-batch steps; its findings about momentum depend on both. Option: `beta`.
+- Momentum. Paper: 0.9 for CIFAR-10; nothing for MNIST. Here: 0.9. Option: `beta`.
 - Order of a local step. Paper: buffer first in eq. 4, model first in Algorithm 1. Here: eq. 4. Option: none.
 - Whose buffer. Paper: the server of Algorithm 1 sets its members' buffers to u_p; read literally, a client that changes its
   cluster brings the buffer that it was last sent. Here: u_p. Option: none.

@@ -11,8 +11,8 @@ cluster with the least loss.
 
 Readings:
 - Split. Paper: the bipartition whose largest cosine across is smallest (Algorithm 1), which is single linkage. Here: complete
-  linkage of 1 − cosine, as in the authors' program: in the settings of `docs/which.toml` both find the true groups, and
-  complete linkage makes fewer clusters where there are no groups (11, not 13). Option: none.
+  linkage of 1 − cosine, as in the authors' program. With the settings of `docs/which.toml` both find the true groups. Option:
+  none.
 - Guard of a split. Paper: only if γ_max < √((1 − α)/2), where α is the largest cosine across and γ_max is in [0, 1]. Here: no
   guard, as in the program. Option: `gamma_max`.
 - When. Paper: at a stationary point. Here: each round from `min_rounds` on, with the program's numbers. Option: `eps1`, `eps2`,
@@ -24,7 +24,7 @@ Readings:
 - Mean update. Paper: weighted by samples; its program is uniform. Here: by the weights of the aggregation, so it is the step of
   the cluster's model. Option: `average`.
 
-Communication per participant and round: one model down, one update up. A client that comes late gets all models once.
+Communication per participant and round: one model down, one update up. Clients that arrive later get all models once.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Readings:
   "uniform"`.
 - lam. Paper: one number; its program also tries 0.1, 1 and 2 for each client by validation. Here: one number. Option: `lam`.
 
-Communication per participant and round: one model down, one update up. The personal model stays where it is.
+Communication per participant and round: one model down, one update up.
 """
 
 from __future__ import annotations

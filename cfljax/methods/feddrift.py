@@ -28,9 +28,8 @@ Readings:
   their current clients. Option: none.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update up. When it looks, all models down that were there before the
-step, and one more if it got a new or a merged one; in the first round of a step its losses
-up, one float for each of these models if they are several.
+Communication per participant and round: one model down, one update up. In the first round of a time step also all models down
+and one loss for each up, and one more model down for clients with a new or merged one.
 """
 
 from __future__ import annotations

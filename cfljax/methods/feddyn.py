@@ -16,7 +16,7 @@ Readings:
 - Clusters. Paper: one model. Here: the same, or FedDyn inside each true group. Option: `groups = "true"`.
 - Compression. Paper: none. Here: a client subtracts from its h_i what the server received. Option: none.
 
-Communication per participant and round: one model down, one update up. h_i stays where it is.
+Communication per participant and round: one model down, one update up.
 
 `train.parts`, `train.freeze` and `train.server` are refused.
 """

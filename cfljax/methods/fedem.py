@@ -19,7 +19,7 @@ Readings:
 - Mixture of a newcomer. Paper: E-steps with fixed models; its program does one at each evaluation. Here: ten, from equal
   weights. Option: `newcomer_steps`.
 
-Communication per participant and round: K models down, K updates up. The mixture stays with the client.
+Communication per participant and round: K models down, K updates up.
 
 A newcomer, as any client that has not been drawn yet, gets its mixture by `newcomer_steps` E-steps on its own training
 samples from equal weights, with the models as they are. A client without training samples has one model, the one of least

@@ -16,12 +16,11 @@ Readings. The published text and the authors' program differ; the defaults follo
   groups (`round/auto.py`). Option: `clusters = "auto"`, `auto`, `most`.
 - K-means of the cold start. Paper: K-means++. Here: ten restarts, at most 20 iterations (the program). Option: none.
 - Newcomer. Paper: starts from the auxiliary global model, and is compared with the groups' latest updates. Here: starts from
-  w_0, and is compared with the cold-start directions (the program), because a group's update of one round depends on who took
-  part: on MNIST newcomers then join almost at random. `"auxiliary"` compares with the groups' models as seen from the auxiliary
-  model, and agrees with "initial" for nine of ten newcomers there. Option: `newcomer = "latest"`.
-- When newcomers are assigned. Paper: when they arrive. Here: "initial" gives the same answer in every round, so `setup`
-  computes all of them; a client still gets its label when it first takes part. Otherwise pre-training uses the round's learning
-  rate, also for scoring. Option: none.
+  w_0, and is compared with the cold-start directions (the program): a group's latest update depends on who took part, and on
+  MNIST newcomers then join almost at random. `"auxiliary"` compares with the groups' models as seen from the auxiliary model.
+  Option: `newcomer = "latest"`.
+- When newcomers are assigned. Paper: when they arrive. Here: with "initial" before the first round, which is the same; a client
+  gets its label when it first takes part. Option: none.
 - First round of a newcomer. Paper: E − 1 epochs after pre-training. Here: all (the program). Option: none.
 - Weights inside a group. Paper: by samples. Here: the same. Option: `average`.
 - Inter-group aggregation. Paper: a pull towards the others (Algorithm 2, line 19), or eq. 20. Here: the former; `"weighted"` is
@@ -29,8 +28,8 @@ Readings. The published text and the authors' program differ; the defaults follo
 - Re-clustering. Paper: none. Here: none, or a new cold start every few rounds (`round/anew.py`). Option: `every`.
 - Random group. Paper: drawn once. Here: the same; the program draws at each selection. Option: `rac = "always"`.
 
-Communication of a round: per participant one model down and one update up; per pre-training one model down and one update
-up, in the round in which it happens: the cold start's in round 0, a newcomer's when it first takes part.
+Communication of a round: one model down, one update up, and the same for each pre-training: of the cold start in round 0, of a
+newcomer when it first takes part.
 """
 
 from __future__ import annotations

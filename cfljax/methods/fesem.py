@@ -23,8 +23,8 @@ Readings:
 - W_i of an untrained client, in FedGroup's program. Paper: not said. Here: w_0, as in that program; or its weights after one
   local epoch. Option: `fesem_init`.
 
-Communication per participant and round: one model down, one up (the server keeps W_i and finds the nearest centre); with
-`fesem_init = "own"` one down and one up more for every client that trains, in round 0.
+Communication per participant and round: one model down, one up; with `fesem_init = "own"` the same once more for every client
+that trains, in round 0.
 
 A newcomer has no weights to compare: it takes the centre, of those in use, with the least loss on its labelled samples.
 """

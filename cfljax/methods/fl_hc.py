@@ -13,8 +13,8 @@ Readings:
   Option: `metric`, `linkage`.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update up; and once, for the clustering, one model down and one
-update up per client, in the round after it. A client that comes after the clustering gets all models once.
+Communication per participant and round: one model down, one update up; and the same once for each client, in the round after
+the clustering. Clients that arrive later get all models once.
 """
 
 from __future__ import annotations

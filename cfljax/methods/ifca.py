@@ -21,8 +21,7 @@ Readings:
 - Scored samples. Paper: its program lets test machines choose by their loss on all test samples. Here: they choose on one half
   and are scored on the other. Option: `train.test_clients_choose = "test_loss"`.
 
-Communication per participant and round: K models down, one update (or gradient) up. The number of the chosen cluster, a few
-bits, is not counted.
+Communication per participant and round: K models down, one update (or gradient) up. The index of the cluster is not counted.
 """
 
 from __future__ import annotations

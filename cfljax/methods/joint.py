@@ -6,11 +6,10 @@ Loss and gradient are those of one mini-batch Z_i of `batch` samples, with which
 solver computes the chosen model's gradient on Z_i once more (the same numbers), so that no K × S × d array is ever held.
 
 Readings. No experiment in `experiments/` has been run with `"literal"` or `"sum"`:
-- Similarity. Paper: cos(∇L, Δw), where Δw is called the average gradient. Here: cos(−∇L, Δw), because Δw points downhill and
-  the printed form sends a device to the model that moves most against it; or −‖−lr ∇L − Δw‖. Option: `similarity = "literal"`,
-  `"euclidean"`.
-- Loss. Paper: the sum over the mini-batch (eq. 1). Here: its mean, so that λ and the step do not depend on the batch size. A
-  sum applies to the step, too, and adds a model's penalty once. Option: `loss_reduction = "sum"`.
+- Similarity. Paper: cos(∇L, Δw), where Δw is called the average gradient. Here: cos(−∇L, Δw), because Δw points downhill; or
+  −‖−lr ∇L − Δw‖. Option: `similarity = "literal"`, `"euclidean"`.
+- Loss. Paper: the sum over the mini-batch (eq. 1). Here: its mean, so that λ and the step do not depend on the batch size.
+  Option: `loss_reduction = "sum"`.
 - First round. Paper: nothing. Here: no model has moved yet, so S = 0 and the loss decides. Option: none.
 - Model that nobody chose. Paper: eq. 2. Here: the same, Δw = 0. Option: none.
 - Weights of the members. Paper: uniform (eq. 7). Here: the same. Option: `average`.
@@ -20,8 +19,8 @@ Readings. No experiment in `experiments/` has been run with `"literal"` or `"sum
   Option: `clusters = "auto"`, `auto`, `most`.
 - Device without a cluster. Paper: all take part. Here: scored by the same rule, on a fixed mini-batch. Option: none.
 
-Communication per participant and round: K models down, and the K last moves where not everybody takes part in each round (else
-devices know the broadcast before); one model up.
+Communication per participant and round: K models down, one model up. If not all clients take part in each round, also the K
+last moves down.
 """
 
 from __future__ import annotations

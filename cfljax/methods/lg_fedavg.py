@@ -7,7 +7,7 @@ Readings:
 - Global layers. Paper: the top layers, in varying number. Here: the last dense layer. Option: `train.parts` with fedavg.
 - Weights of the mean. Paper: by samples; its program's are equal. Here: by samples. Option: `average = "uniform"`.
 - Scored model. Paper: its program keeps each client's best model by test accuracy. Here: the last. Option: none.
-- Newcomers. Paper: the ensemble of all local models. Here: below. Option: none.
+- Newcomers. Paper: the ensemble of all local models. Here: the global head on the initial body. Option: none.
 
 Communication per participant and round: the head down, its update up.
 

@@ -13,8 +13,7 @@ Readings:
   Option: `clusters = "auto"`, `auto`, `most`.
 - K-means. Paper: any algorithm, or a trimmed one. Here: K-means++ with 10 restarts and at most 300 iterations. Option: none.
 
-Communication: per participant one model down, one update up; per client one model down and its weights up when it arrives (in
-round 0 all that are there from the start).
+Communication: one model down, one update up; and for each client once, when it arrives, one model down and its weights up.
 """
 
 from __future__ import annotations

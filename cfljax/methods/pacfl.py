@@ -13,11 +13,11 @@ two labels, of one in common, and of none; a threshold belongs to one reading on
   smallest angle between any two vectors of any labels (1.3 to 2.4; 1.4 to 3.1; 3.1 to 13.6), for which its threshold of 4.9 was
   found. Option: `how = "smallest"`, `how = "trace"`.
 - Sum. Paper: not used. Here: the sum of all p principal angles, which is not the trace. Option: `how = "sum"`.
-- Per label. Paper: not used. Here: cfljax's own, the smallest principal angle per label, averaged over the labels that either
-  client holds; a label of only one of them counts as orthogonal (1.5 to 2.1; 60.5 to 60.8; 90). At 4.9 it finds the clients of
-  the same labels, as no published distance does. Its results are not PACFL's. Option: `how = "labels"`.
-- Clustering. Paper: hierarchical, cut at a threshold. Here: the mean of the two merged clusters' distances ("weighted", which
-  the program calls average) at 4.9 degrees, as in the program's CIFAR-10 run. Option: `linkage`, `threshold`.
+- Per label. Paper: not used. Here: cfljax's own, not PACFL: the smallest principal angle per label, averaged over the labels
+  that either client holds; a label of only one of them counts as orthogonal (1.5 to 2.1; 60.5 to 60.8; 90). At 4.9 only this
+  distance finds the clients of the same labels. Option: `how = "labels"`.
+- Clustering. Paper: hierarchical, cut at a threshold. Here: weighted linkage (the program calls it average) at 4.9 degrees, as
+  in the program's CIFAR-10 run. Option: `linkage`, `threshold`.
 - Vectors per label. Paper: p. Here: p; the program divides 20 among a client's labels with Dirichlet data. Option: `p`.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
@@ -26,8 +26,8 @@ cluster that is nearest by the distance and linkage above ("weighted": the mean 
 is tried on it. Its labels are used with `how = "vectors"` and `"labels"` only. Kept with the results: `found`, the number of
 clusters.
 
-Communication per participant and round: one model down, one update up; and in the first round p · features floats up per client
-(and label). A client that comes late gets all models once.
+Communication per participant and round: one model down, one update up; in the first round also p · features floats up per
+client (and label). Clients that arrive later get all models once.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Readings:
   `momentum` and `weight_decay` are refused. Option: none.
 - Scored model. Paper: θ_i; its program scores w_i, which has overwritten θ_i. Here: θ_i. Option: none.
 
-Communication per participant and round: one model down, one update up. θ_i stays where it is.
+Communication per participant and round: one model down, one update up.
 
 A newcomer, like any client that was not drawn yet, has no θ_i and is scored with w.
 """

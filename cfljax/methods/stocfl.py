@@ -22,7 +22,7 @@ Readings:
 - Weights of the means. Paper: its program's are equal. Here: by samples. Option: `average = "uniform"`.
 - Number of clusters. Paper: up to one per client. Here: at most `max_clusters`. Option: `max_clusters`.
 
-Communication per participant and round: two models down, two updates up; when it is new, one model down and its first move up.
+Communication per participant and round: two models down, two updates up; one more model down and update up when it is new.
 """
 
 from __future__ import annotations
