@@ -18,7 +18,7 @@ _OWNERS = {"exponent": (0.5, "polynomial"), "slope": (10.0, "hinge"), "grace": (
 class Asynchronous:
     """Buffered asynchronous aggregation. `participation` is then the number of clients in flight."""
 
-    buffer: int = option(10, "updates in flight that the server waits for", low=1)
+    buffer: int = option(10, "number of updates that the server waits for", low=1)
     staleness: str = option(
         "polynomial",
         "factor of an update t steps old: (1 + t)^-exponent; hinge: 1 up to t = grace, then 1 / (1 + slope (t - grace))",

@@ -14,7 +14,7 @@ class Stop:
 
     patience: int = option(20, "rounds without a better value", low=1)
     metric: str = option(
-        "val_loss", "of the history; none is measured on test data", choices=("val_loss", "val_accuracy", "train_loss")
+        "val_loss", "metric to watch; none uses test data", choices=("val_loss", "val_accuracy", "train_loss")
     )
 
 

@@ -20,7 +20,7 @@ DEFAULT_VOCABULARY = {"characters": 1000, "words": 10_000}
 """The default size of the vocabulary."""
 _WORD = re.compile(r"[\w']+|[^\w\s]")
 _SCALE = 0.4
-"""Standard deviation of the numbers of a token's vector."""
+"""Standard deviation of the width of a token's vector's vector."""
 
 Text = str | Sequence[str]
 """A text, or the words of one."""

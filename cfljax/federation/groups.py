@@ -33,8 +33,8 @@ class Grouped(Sized):
     """Options of partitions whose groups see the data differently."""
 
     groups: int = option(4, "number of groups", low=1)
-    test_clients: int = option(0, "additional clients that only test and never train (IFCA's layout)", low=0)
-    copies: bool = option(True, "every sample appears once in each group's view; false: each sample belongs to one group only")
+    test_clients: int = option(0, "additional clients that never train and are only tested (IFCA's layout)", low=0)
+    copies: bool = option(True, "each group has a copy of every sample; false: each sample belongs to one group")
 
 
 def _take(rows: np.ndarray, clients: int, wanted: int | None, name: str, what: str) -> list[np.ndarray]:
@@ -122,7 +122,7 @@ def even_angles(groups: int) -> tuple[float, ...]:
 class Rotated(Grouped):
     """Options of `rotated`."""
 
-    angles: tuple[float, ...] = option((), "a group's angle in degrees, counter-clockwise; left out: evenly around the circle")
+    angles: tuple[float, ...] = option((), "each group's angle in degrees, counter-clockwise; default: evenly spaced")
 
 
 def rotated(options: Rotated, source: Source, rng: Rng) -> Parts:
@@ -184,8 +184,7 @@ class FeatureShift(Grouped):
 
 
 def feature_shift(options: FeatureShift, source: Source, rng: Rng) -> Parts:
-    """Shift the intensities of each group: inverted (x becomes 1 − x), or a gain or an offset that falls or grows from group to
-    group."""
+    """Shift the intensities of each group: inverted (x becomes 1 − x), or with another gain or offset."""
     steps = np.linspace(0.0, 1.0, options.groups)
     if options.kind == "invert":
         check_most("groups", options.groups, 2, 'kind = "invert" has two: plain and inverted')

@@ -7,14 +7,14 @@ clusters than `max_clusters` end the run with an error. A client that arrives af
 least loss.
 
 Readings:
-- Threshold. Paper: a distance, found by trying. Here: in units of the median distance of two clients, as distances of updates
-  have no natural scale (they grow with the model and the learning rate). Option: `unit = "absolute"`.
-- Metric and linkage. Paper: l1, l2 and cosine; single, complete, average and Ward's linkage are compared. Here: l1 and
-  complete. Option: `metric`, `linkage`.
+- Threshold. Paper: a distance, found by trial. Here: in units of the median distance of two clients, because distances of
+  updates grow with the model and the learning rate. Option: `unit = "absolute"`.
+- Metric and linkage. Paper: compares l1, l2 and cosine; single, complete, average and Ward's linkage. Here: l1 and complete.
+  Option: `metric`, `linkage`.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update up; and once, for the clustering, one model down and one
-update up per client, in the round after it. A client that comes after the clustering gets all models once.
+Communication per participant and round: one model down, one update up; and the same once for each client, in the round after
+the clustering. Clients that arrive later get all models once.
 """
 
 from __future__ import annotations

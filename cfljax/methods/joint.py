@@ -6,23 +6,21 @@ Loss and gradient are those of one mini-batch Z_i of `batch` samples, with which
 solver computes the chosen model's gradient on Z_i once more (the same numbers), so that no K × S × d array is ever held.
 
 Readings. No experiment in `experiments/` has been run with `"literal"` or `"sum"`:
-- Similarity. Paper: cos(∇L, Δw), where Δw is called the average gradient. Here: cos(−∇L, Δw), as Δw points downhill and the
-  printed one would send a device to the model that moves most against it; or −‖−lr ∇L − Δw‖. Option: `similarity = "literal"`,
-  `"euclidean"`.
-- Loss. Paper: the sum over the mini-batch (eq. 1). Here: its mean, so that λ and the step do not depend on the batch. The sum
-  holds for the step, too, and adds a model's penalty once, which is no sample's. Option: `loss_reduction = "sum"`.
-- First round. Paper: nothing. Here: there is no move yet, so S = 0 and the loss decides. Option: none.
-- Model that nobody chose. Paper: eq. 2. Here: to the letter, Δw = 0. Option: none.
+- Similarity. Paper: cos(∇L, Δw), where Δw is called the average gradient. Here: cos(−∇L, Δw), because Δw points downhill; or
+  −‖−lr ∇L − Δw‖. Option: `similarity = "literal"`, `"euclidean"`.
+- Loss. Paper: the sum over the mini-batch (eq. 1). Here: its mean, so that λ and the step do not depend on the batch size.
+  Option: `loss_reduction = "sum"`.
+- First round. Paper: nothing. Here: no model has moved yet, so S = 0 and the loss decides. Option: none.
+- Model that nobody chose. Paper: eq. 2. Here: the same, Δw = 0. Option: none.
 - Weights of the members. Paper: uniform (eq. 7). Here: the same. Option: `average`.
-- Empty clusters. Paper: K random devices, one into each cluster, "per iteration". Here: in rounds in which a cluster is empty.
+- Empty clusters. Paper: K random devices, one into each cluster, "per iteration". Here: only in rounds with an empty cluster.
   Option: `reseed`.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
-- Device without a cluster. Paper: all take part. Here: it is scored by the same rule, on a mini-batch that does not change from
-  round to round. Option: none.
+- Device without a cluster. Paper: all take part. Here: scored by the same rule, on a fixed mini-batch. Option: none.
 
-Communication per participant and round: K models down, and the K last moves where not everybody takes part in each round (else
-devices know the broadcast before); one model up.
+Communication per participant and round: K models down, one model up. If not all clients take part in each round, also the K
+last moves down.
 """
 
 from __future__ import annotations

@@ -12,17 +12,17 @@ client that was never drawn, a newcomer too, trains from the anchor when it is s
 mean ψ if that cosine is at least `tau`, else ω (`train.score = "assigned"` scores the others alone).
 
 Readings:
-- First move. Paper: the gradient of the client's loss at the anchor; its program trains 10 or 20 epochs from it. Here: the update
-  of one epoch. Option: `pretrain_epochs`.
-- Global model. Paper: each participant trains the server's ω. In its program each trains the ω of the one before it, and the
-  published numbers have this chain. Here: the server's. Option: none.
-- Clusters compared. Paper: its program compares those of the round's participants, by the mean of these participants' ψ. Here: all
-  that have been seen, by the mean of all members' ψ. Option: none.
-- Model of united clusters. Paper: its program keeps that of the larger cluster. Here: the same. Option: none.
-- Weights of the means. Paper: its program has equal ones. Here: by samples. Option: `average = "uniform"`.
+- First move. Paper: the gradient of the client's loss at the anchor; its program trains 10 or 20 epochs. Here: the update of
+  one epoch. Option: `pretrain_epochs`.
+- Global model. Paper: each participant trains the server's ω; in its program, and so in the published numbers, each trains the
+  ω of the participant before it. Here: the server's. Option: none.
+- Compared clusters. Paper: its program compares clusters of the round's participants, by their mean ψ. Here: all clusters, by
+  the mean ψ of all members. Option: none.
+- Model of merged clusters. Paper: its program keeps the larger cluster's. Here: the same. Option: none.
+- Weights of the means. Paper: its program's are equal. Here: by samples. Option: `average = "uniform"`.
 - Number of clusters. Paper: up to one per client. Here: at most `max_clusters`. Option: `max_clusters`.
 
-Communication per participant and round: two models down, two updates up; when it is new, one model down and its first move up.
+Communication per participant and round: two models down, two updates up; one more model down and update up when it is new.
 """
 
 from __future__ import annotations
