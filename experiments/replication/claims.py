@@ -181,7 +181,7 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
     a_never, b_never = ([math.isinf(cell.values[draw]) for draw in common] for cell in (fast, slow))
     if all(a_never) and all(b_never):
         return Verdict(FAILS, "neither gets there", published)
-    logs = {draw: math.log(_counted(fast, draw) / _counted(slow, draw)) for draw in common}
+    logs = {draw: math.log(counted(fast, draw) / counted(slow, draw)) for draw in common}
     mean, low, high = (-math.expm1(log) for log in (float(np.mean(list(logs.values()))), *reversed(interval(logs))))
     bound = "at least " if any(b_never) and not any(a_never) else "at most " if any(a_never) and not any(b_never) else ""
     better = sum(log < 0 for log in logs.values())
@@ -202,7 +202,7 @@ def _as_many(word: str, seeds: int, never: int) -> str:
     return f"{same}, neither gets there in {'the other' if never == 1 else never}" if never else same
 
 
-def _counted(cell: Measured, draw: Hashable) -> float:
+def counted(cell: Measured, draw: Hashable) -> float:
     """The number of a draw; if it is never reached, the number of rounds that were run."""
     return max(min(cell.values[draw], cell.rounds.get(draw, math.inf)), TINY)
 

@@ -4,31 +4,32 @@ became of each claim."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from experiments.replication.measured import Section
 from experiments.replication.provenance import provenance
-from experiments.replication.published import Cell, Claim, Published
-from experiments.replication.verdicts import NO_TEST, NOT_RUN, Measured
+from experiments.replication.published import Cell, Published
+from experiments.replication.verdicts import NOT_RUN, Measured
 
 WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_last10": "mean of the last ten evaluations"}
 """Names of quantities in the headings of tables."""
 
 
-def section_text(each: Section, heading: str = "###", pictures: str = "", elsewhere: Sequence[Claim] = ()) -> str:
-    """Return the part of a page about one table. `pictures`: its figures in Markdown; `elsewhere`: claims of another page."""
+def section_text(each: Section, pictures: str = "", known: Mapping[str, str] | None = None) -> str:
+    """Return what is said of one table below its title. `known`: on the page of a paper, the sweeps that it has told of, and where;
+    its claims stand on the page of all claims then, but for ours."""
     published = each.published
-    parts = [f"{heading} {published.title}", provenance(each), *([pictures] if pictures else [])]
-    if _shown(each) and (each.units or not elsewhere):
+    told = known.get(published.sweep) if known and each.units else None
+    parts = [f"Runs: as of *{told}*." if told else provenance(each), *([pictures] if pictures else [])]
+    if _shown(each) and (each.units or known is None):
         parts.append(_cells(each))
     rows = []
     for claim, decided in zip(published.claims, each.verdicts, strict=True):
-        untold = decided.word == NOT_RUN or (decided.word == NO_TEST and not claim.ours)
-        if claim in elsewhere or (elsewhere and untold):
+        if known is not None and (not claim.ours or decided.word == NOT_RUN):
             continue
         numbers = " – ".join(part for part in (decided.numbers, claim.why.strip()) if part)
-        text = f"{claim.search}: {claim.setting}" if claim.search and claim.setting else claim.text
-        rows.append([f"(ours) {text}" if claim.ours else text, f"**{decided.word}**", numbers])
+        words = f"{claim.search}: {claim.setting}" if claim.search and claim.setting else claim.text
+        rows.append([f"(ours) {words}" if claim.ours else words, f"**{decided.word}**", numbers])
     parts += [table(["claim", "verdict", "found"], rows)] if rows else []
     return "\n\n".join([*parts, *([published.notes.strip()] if published.notes else [])])
 
