@@ -17,7 +17,7 @@ SHOWN = 3
 
 
 def provenance(each: Section, brief: bool = False) -> str:
-    """How the runs of a section were made, in Markdown. `brief`: only the commands, and how long they took."""
+    """How the runs of a section were made, in Markdown. `brief`: only the first command, and how long they took."""
     spec = each.published.spec
     if not each.units:
         return f"Not run: {_command(spec, ['size=small'])}" if spec else "Not run."
@@ -25,15 +25,16 @@ def provenance(each: Section, brief: bool = False) -> str:
     for results in each.folders:
         if spec and (command := _command(spec, flags_of(results), shorter=bool(lines))) not in lines:
             lines.append(command)
-        lines += [said for said in _sizes(results) if said not in lines and not brief]
-    if not brief and (covered := _last_ten(each)):
+        lines += [said for said in _sizes(results) if said not in lines]
+    if covered := _last_ten(each):
         lines.append(f"Last ten: {covered}.")
     spent = sum(s for unit in each.units if math.isfinite(s := seconds(unit)))
     devices = ", ".join(sorted({str(unit.record.get("device", "unknown")).split(",")[0] for unit in each.units}))
     runs = f"{len(each.units)} run{'s' if len(each.units) > 1 else ''}"
-    made_by = "" if brief else f"; {_made_by(each)}"
-    lines.append(f"{runs}, {_time(spent)} of computing on {devices}, {_time(spent / len(each.units))} a run{made_by}.")
-    return "  \n".join(lines)
+    said = f"{runs}, {_time(spent)} of computing on {devices}"
+    if brief:
+        return f"{lines[0]}{', and further sweeps of this spec' if len(each.folders) > 1 else ''}: {said}." if spec else f"{said}."
+    return "  \n".join([*lines, f"{said}, {_time(spent / len(each.units))} a run; {_made_by(each)}."])
 
 
 def _command(spec: str, sets: list[str], shorter: bool = False) -> str:

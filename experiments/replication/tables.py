@@ -4,6 +4,7 @@ became of each claim."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 
 from experiments.replication.measured import Section
@@ -28,7 +29,8 @@ def section_text(each: Section, pictures: str = "", known: Mapping[str, str] | N
     for claim, decided in zip(published.claims, each.verdicts, strict=True):
         if brief and (not claim.ours or decided.word == NOT_RUN):
             continue
-        numbers = " – ".join(part for part in (decided.numbers, claim.why.strip()) if part)
+        numbers = re.sub(r"; last ten [^;]*", "", decided.numbers) if brief else decided.numbers
+        numbers = " – ".join(part for part in (numbers, claim.why.strip()) if part)
         words = f"{claim.search}: {claim.setting}" if claim.search and claim.setting else claim.text
         rows.append([f"(ours) {words}" if claim.ours else words, f"**{decided.word}**", numbers])
     parts += [table(["claim", "verdict", "found"], rows)] if rows else []
@@ -45,7 +47,7 @@ def _cells(each: Section, brief: bool) -> str:
     columns += [("published" + unit, lambda cell: _published(cell, each.published))] if any_published else []
     columns.append(("ours, maximum" if both else _ours_is(each) + unit, lambda cell: _of(each.measured, cell, each.published)))
     columns += [("last ten", lambda cell: _of(each.last_ten, cell, each.published))] if both else []
-    columns.append(("seeds", lambda cell: each.seeds(cell.name)))
+    columns += [] if brief else [("seeds", lambda cell: each.seeds(cell.name))]
     return table([head for head, _ in columns], [[column(cell) for _, column in columns] for cell in shown])
 
 
@@ -55,12 +57,10 @@ def _grid(each: Section, brief: bool) -> str:
     names = [cell.name.partition(": ")[::2] for cell in shown]
     columns, rows = list(dict.fromkeys(c for c, _ in names)), list(dict.fromkeys(r for _, r in names))
     cells = {cell.name: cell for cell in shown}
-    filled = [[row, *(_in_grid(each, cells.get(f"{column}: {row}")) for column in columns)] for row in rows]
+    filled = [[row, *(_in_grid(each, cells.get(f"{column}: {row}"), brief) for column in columns)] for row in rows]
     seeds = sorted({len(measured.values) for measured in each.measured.values() if measured.values})
-    about = [
-        "maximum, last ten" if each.last_ten else _ours_is(each),
-        *(["published in brackets"] if _any_published(shown) else []),
-    ]
+    about = ["maximum, last ten" if each.last_ten and not brief else _ours_is(each)]
+    about += ["published in brackets"] if _any_published(shown) else []
     unit = ["in %"] if each.published.unit == "%" else []
     caption = f"{'; '.join([*about, *unit])}; {' or '.join(map(str, seeds)) or 'no'} seed{'' if seeds == [1] else 's'}."
     return f"{caption[0].upper()}{caption[1:]}\n\n" + table(["", *columns], filled)
@@ -85,12 +85,12 @@ def _any_published(cells: list[Cell]) -> bool:
     return any(cell.published is not None for cell in cells)
 
 
-def _in_grid(each: Section, cell: Cell | None) -> str:
+def _in_grid(each: Section, cell: Cell | None, brief: bool) -> str:
     if cell is None:
         return ""
     text = _ours(each.measured[cell.name], cell, each.published)
     text += f" ({each.lost[cell.name]} diverged or failed)" if each.lost[cell.name] else ""
-    if cell.name in each.last_ten and each.measured[cell.name].values:
+    if not brief and cell.name in each.last_ten and each.measured[cell.name].values:
         text += f", {_ours(each.last_ten[cell.name], cell, each.published)}"
     return text if cell.published is None else f"{text} ({_published(cell, each.published)})"
 
