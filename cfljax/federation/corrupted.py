@@ -1,6 +1,6 @@
-"""The partition whose groups see the images corrupted: blurred, noisy, with little contrast, out of a JPEG file. Unlike the views
-of the other partitions with groups, a corruption mixes pixels or draws noise, so that each group has its own copy of the samples
-that its clients hold. It is made when the partition is."""
+"""The view in which groups see the images corrupted: blurred, noisy, with little contrast, out of a JPEG file. Unlike the other
+views, a corruption mixes pixels or draws noise, so that each group has its own copy of the samples that its clients hold. It is
+made when the partition is."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 from cfljax.errors import SpecError, suggest
 from cfljax.federation.common import Partition, Rng, bad_option, check_most
 from cfljax.federation.corruptions import CORRUPTIONS, corrupt_images
-from cfljax.federation.groups import Grouped, image_shape, make_groups
+from cfljax.federation.groups import Grouped, Groups, See, View, image_shape, make_partition
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
 
 @dataclasses.dataclass(frozen=True)
-class Corrupted(Grouped):
-    """Options of `corrupted`."""
+class Damaged(Groups):
+    """Options of the view `corrupted`."""
 
     kinds: tuple[str, ...] = option((), f"what each group sees, of {', '.join(CORRUPTIONS)}; left out: the first of these")
     severity: int = option(3, "how strong, as in CIFAR-10-C", low=1, high=5)
@@ -32,7 +32,12 @@ class Corrupted(Grouped):
                 raise SpecError(f'{where}.kinds: "{kind}": unknown' + suggest(kind, CORRUPTIONS))
 
 
-def corrupt(options: Corrupted, source: Source, rng: Rng) -> Parts:
+@dataclasses.dataclass(frozen=True)
+class Corrupted(Damaged, Grouped):
+    """Options of the partition `corrupted`."""
+
+
+def corrupt(options: Damaged, source: Source, rng: Rng) -> See:
     """Corrupt the images of each group as in CIFAR-10-C (blur, noise, contrast, …); the first group sees them unchanged."""
     kinds = options.kinds or CORRUPTIONS[: options.groups]
     if len(kinds) != options.groups:
@@ -42,13 +47,18 @@ def corrupt(options: Corrupted, source: Source, rng: Rng) -> Parts:
             "groups", options.groups, len(CORRUPTIONS), "there are as many kinds; more with data.kinds, which may say one twice"
         )
     _check_images(source)
-    parts, edge = make_groups(options, source, rng), len(source.y_train)
-    tests = [parts.test] * len(parts.train) if isinstance(parts.test, np.ndarray) else parts.test
-    seen = _Seen(parts.group, kinds, options.severity, int(rng.integers(2**63)))
-    x, y, train, origin = _copy_views(source.x_train, source.y_train, parts.train, seen, 0)
-    x_test, y_test, test, _ = _copy_views(source.x_test, source.y_test, [rows - edge for rows in tests], seen, 1)
-    several = source._replace(x_train=x, y_train=y, x_test=x_test, y_test=y_test, user_train=None, user_test=None, population=None)
-    return Parts(train, [rows + len(y) for rows in test], parts.group, source=several, origin=origin)
+
+    def see(parts: Parts, of: np.ndarray, rng: Rng) -> Parts:
+        edge = len(source.y_train)
+        tests = [parts.test] * len(parts.train) if isinstance(parts.test, np.ndarray) else parts.test
+        seen = _Seen(of, kinds, options.severity, int(rng.integers(2**63)))
+        x, y, train, origin = _copy_views(source.x_train, source.y_train, parts.train, seen, 0)
+        x_test, y_test, test, _ = _copy_views(source.x_test, source.y_test, [rows - edge for rows in tests], seen, 1)
+        anew = source._replace(x_train=x, y_train=y, x_test=x_test, y_test=y_test, user_train=None, user_test=None, population=None)
+        test = [rows + len(y) for rows in test]
+        return dataclasses.replace(parts, train=train, test=test, source=anew, origin=origin)
+
+    return see
 
 
 class _Seen(NamedTuple):
@@ -66,7 +76,7 @@ def _copy_views(
     """Return samples and labels as groups see them, the rows of each client in these, and the row of x that each is made of.
     Clients of a group share what they both hold."""
     members = [np.flatnonzero(seen.group == g) for g in range(len(seen.kinds))]
-    used = [np.unique(np.concatenate([held[c] for c in each])) for each in members]
+    used = [np.unique(np.concatenate([np.zeros(0, np.int64), *(held[c] for c in each)])) for each in members]
     begin = np.cumsum([0, *map(len, used)])
     out = np.empty((begin[-1], *x.shape[1:]), x.dtype)
     shape = image_shape(x.shape[1:])
@@ -96,4 +106,4 @@ def _check_images(source: Source) -> None:
         raise bad_option("partition", "corrupted", why)
 
 
-CORRUPTED = Entry[Partition](Corrupted, corrupt)
+CORRUPTED, CORRUPTED_VIEW = Entry[Partition](Corrupted, make_partition(corrupt)), Entry[View](Damaged, corrupt)

@@ -1,12 +1,12 @@
-"""Partitions with known true groups: all groups have the same data set, and each sees it in a different view.
-A view is an index map, so that no group needs a copy of the data."""
+"""Views: how the groups of clients see the data differently. Each is an entry of `data.views`, and a partition of its own in which
+every group divides the whole data set. A view is an index map, so that no group needs a copy of the data."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,12 +27,30 @@ from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
+TABLES = ("pixels", "labels", "gain", "offset")
+"""The fields of Parts that say what a view changes."""
+See = Callable[[Parts, np.ndarray, Rng], Parts]
+"""Let each client c of the parts see its samples as group `of[c]` i32[C] does."""
+
+
+class View(Protocol):
+    """A view: a function that decides how groups see a data set."""
+
+    def __call__(self, options: Any, source: Source, rng: Rng, /) -> See:
+        """Decide it by the options, an instance of the view's Options class, which inherits from Groups."""
+
 
 @dataclasses.dataclass(frozen=True)
-class Grouped(Sized):
-    """Options of partitions whose groups see the data differently."""
+class Groups:
+    """Options of every view."""
 
     groups: int = option(4, "number of groups", low=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Grouped(Sized, Groups):
+    """Options of partitions whose groups see the data differently."""
+
     test_clients: int = option(0, "additional clients that only test and never train (IFCA's layout)", low=0)
     copies: bool = option(True, "every sample appears once in each group's view; false: each sample belongs to one group only")
 
@@ -55,9 +73,8 @@ def _choose_portions(rows: np.ndarray, groups: int, copies: bool, rng: Rng) -> l
     return split_at(rng.permutation(rows), even_sizes(len(rows), groups))
 
 
-def make_groups(options: Grouped, source: Source, rng: Rng, **views: Any) -> Parts:
-    """Build the parts of clients in equal blocks, one block per group. Test clients come after all others. `views`: the fields
-    `pixels`, `labels`, `gain` and `offset` of Parts, by group."""
+def _make_groups(options: Grouped, source: Source, rng: Rng) -> Parts:
+    """Build the parts of clients in equal blocks, one block per group. Test clients come after all others."""
     groups, clients = options.groups, options.clients
     check_most("groups", groups, clients, f"there are {clients} clients")
     if 0 < options.test_clients < groups:
@@ -76,7 +93,48 @@ def make_groups(options: Grouped, source: Source, rng: Rng, **views: Any) -> Par
     train += [np.zeros(0, np.int64)] * len(only_test)
     group = np.concatenate([of, of_test])
     shared = options.test == "global"
-    return Parts(train, test_rows(source) if shared else test + only_test, group, view=group, **views)
+    return Parts(train, test_rows(source) if shared else test + only_test, group)
+
+
+def make_partition(view: View) -> Partition:
+    """Make the partition whose groups see the data through this view alone."""
+
+    def partition(options: Grouped, source: Source, rng: Rng) -> Parts:
+        see = view(options, source, rng)
+        parts = _make_groups(options, source, rng)
+        return see(parts, parts.group, rng)
+
+    partition.__doc__ = view.__doc__
+    return partition
+
+
+def _through(**tables: np.ndarray) -> See:
+    """Return the view of these tables, the fields `pixels`, `labels`, `gain` and `offset` of Parts, by group."""
+    return lambda parts, of, _: add_view(parts, of, **tables)
+
+
+def count_views(parts: Parts) -> int:
+    """Return how many views the parts have; 1 if all clients see the data unchanged."""
+    return max((len(table) for name in TABLES if (table := getattr(parts, name)) is not None), default=1)
+
+
+def add_view(parts: Parts, of: np.ndarray, **tables: np.ndarray) -> Parts:
+    """Let client c see what it has seen so far through row `of[c]` i32[C] of the tables. View v becomes the views v + V k, for V
+    views so far and the rows k of the tables."""
+    before, number = count_views(parts), len(next(iter(tables.values())))
+    old = {name: None if (was := getattr(parts, name)) is None else np.concatenate([was] * number) for name in TABLES}
+    new = {name: None if name not in tables else np.repeat(tables[name], before, axis=0) for name in TABLES}
+    pairs: dict[str, Callable[[Any, Any], Any]] = {
+        "pixels": lambda was, now: np.where(now < 0, -1, np.take_along_axis(was, now, axis=1)).astype(np.int32),
+        "labels": lambda was, now: np.take_along_axis(now, was, axis=1),
+        "gain": np.multiply,
+        "offset": np.add,
+    }
+    if old["offset"] is not None and new["gain"] is not None:
+        old["offset"] = old["offset"] * new["gain"]
+    both = {n: new[n] if old[n] is None else old[n] if new[n] is None else pair(old[n], new[n]) for n, pair in pairs.items()}
+    view = np.asarray(of, np.int32) if parts.view is None else (parts.view + before * of).astype(np.int32)
+    return dataclasses.replace(parts, view=view, **both)
 
 
 def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -119,28 +177,38 @@ def even_angles(groups: int) -> tuple[float, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rotated(Grouped):
-    """Options of `rotated`."""
+class Turned(Groups):
+    """Options of the view `rotated`."""
 
     angles: tuple[float, ...] = option((), "a group's angle in degrees, counter-clockwise; left out: evenly around the circle")
 
 
-def rotated(options: Rotated, source: Source, rng: Rng) -> Parts:
+@dataclasses.dataclass(frozen=True)
+class Rotated(Turned, Grouped):
+    """Options of the partition `rotated`."""
+
+
+def rotated(options: Turned, source: Source, rng: Rng) -> See:
     """Rotate the images of each group, by 0, 90, 180 and 270 degrees unless `angles` says otherwise (IFCA's layout)."""
     angles = options.angles or even_angles(options.groups)
     if len(angles) != options.groups:
         raise bad_option("angles", list(angles), f"{len(angles)} angles for {options.groups} groups; give {options.groups}")
-    return make_groups(options, source, rng, pixels=rotations(source.x_train.shape[1:], angles))
+    return _through(pixels=rotations(source.x_train.shape[1:], angles))
 
 
 @dataclasses.dataclass(frozen=True)
-class LabelSwap(Grouped):
-    """Options of `label_swap`."""
+class Swapped(Groups):
+    """Options of the view `label_swap`."""
 
     pairs: int = option(1, "pairs of labels that a group swaps", low=1)
 
 
-def label_swap(options: LabelSwap, source: Source, rng: Rng) -> Parts:
+@dataclasses.dataclass(frozen=True)
+class LabelSwap(Swapped, Grouped):
+    """Options of the partition `label_swap`."""
+
+
+def label_swap(options: Swapped, source: Source, rng: Rng) -> See:
     """Swap pairs of labels in each group, different pairs in different groups; the first group swaps none."""
     check_single(source)
     classes, plain = source.classes, np.arange(source.classes)
@@ -152,17 +220,33 @@ def label_swap(options: LabelSwap, source: Source, rng: Rng) -> Parts:
         return swapped
 
     matchings = math.prod(math.comb(classes - 2 * i, 2) for i in range(options.pairs)) // math.factorial(options.pairs)
-    labels = _draw_distinct(options.groups, plain, draw, 1 + matchings, "ways to swap")
-    return make_groups(options, source, rng, labels=labels)
+    return _through(labels=_draw_distinct(options.groups, plain, draw, 1 + matchings, "ways to swap"))
 
 
-def label_permutation(options: Grouped, source: Source, rng: Rng) -> Parts:
-    """Permute all labels in each group, differently in each; the first group's labels are unchanged."""
+@dataclasses.dataclass(frozen=True)
+class Permuted(Groups):
+    """Options of the view `label_permutation`."""
+
+    labels: tuple[tuple[int, ...], ...] = option((), "for each group the labels that replace 0, 1, 2, …; left out: drawn", low=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelPermutation(Permuted, Grouped):
+    """Options of the partition `label_permutation`."""
+
+
+def label_permutation(options: Permuted, source: Source, rng: Rng) -> See:
+    """Permute all labels in each group, differently in each; the first group's labels are unchanged unless `labels` are given."""
     check_single(source)
     classes = source.classes
+    if options.labels:
+        given = [list(each) for each in options.labels]
+        if len(given) != options.groups or any(sorted(each) != list(range(classes)) for each in given):
+            raise bad_option("labels", given, f"give each of {options.groups} groups the labels 0 to {classes - 1} in some order")
+        return _through(labels=np.array(given, np.int32))
     ways = math.factorial(min(classes, 20))
-    labels = _draw_distinct(options.groups, np.arange(classes), lambda: rng.permutation(classes), ways, "ways to permute")
-    return make_groups(options, source, rng, labels=labels)
+    draw = lambda: rng.permutation(classes)  # noqa: E731
+    return _through(labels=_draw_distinct(options.groups, np.arange(classes), draw, ways, "ways to permute"))
 
 
 def _draw_distinct(groups: int, first: np.ndarray, draw: Callable[[], np.ndarray], ways: int, what: str) -> np.ndarray:
@@ -175,27 +259,34 @@ def _draw_distinct(groups: int, first: np.ndarray, draw: Callable[[], np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
-class FeatureShift(Grouped):
-    """Options of `feature_shift`."""
+class Shifted(Groups):
+    """Options of the view `feature_shift`."""
 
     kind: str = option("invert", "what differs between groups", choices=("invert", "gain", "offset"))
     strength: float = option(0.5, "how far the last group is from the first (gain, offset)", above=0)
     groups: int = option(2, "number of groups", low=1)
 
 
-def feature_shift(options: FeatureShift, source: Source, rng: Rng) -> Parts:
+@dataclasses.dataclass(frozen=True)
+class FeatureShift(Shifted, Grouped):
+    """Options of the partition `feature_shift`."""
+
+
+def feature_shift(options: Shifted, source: Source, rng: Rng) -> See:
     """Shift the intensities of each group: inverted (x becomes 1 − x), or a gain or an offset that falls or grows from group to
     group."""
     steps = np.linspace(0.0, 1.0, options.groups)
     if options.kind == "invert":
         check_most("groups", options.groups, 2, 'kind = "invert" has two: plain and inverted')
-        return make_groups(options, source, rng, gain=(1 - 2 * steps).astype(np.float32), offset=steps.astype(np.float32))
+        return _through(gain=(1 - 2 * steps).astype(np.float32), offset=steps.astype(np.float32))
     if options.kind == "gain":
-        return make_groups(options, source, rng, gain=(1 - options.strength * steps).astype(np.float32))
-    return make_groups(options, source, rng, offset=(options.strength * steps).astype(np.float32))
+        return _through(gain=(1 - options.strength * steps).astype(np.float32))
+    return _through(offset=(options.strength * steps).astype(np.float32))
 
 
-LABEL_SWAP = Entry[Partition](LabelSwap, label_swap)
-LABEL_PERMUTATION = Entry[Partition](Grouped, label_permutation)
-FEATURE_SHIFT = Entry[Partition](FeatureShift, feature_shift)
-ROTATED = Entry[Partition](Rotated, rotated)
+LABEL_SWAP, LABEL_SWAP_VIEW = Entry[Partition](LabelSwap, make_partition(label_swap)), Entry[View](Swapped, label_swap)
+LABEL_PERMUTATION = Entry[Partition](LabelPermutation, make_partition(label_permutation))
+LABEL_PERMUTATION_VIEW = Entry[View](Permuted, label_permutation)
+FEATURE_SHIFT = Entry[Partition](FeatureShift, make_partition(feature_shift))
+FEATURE_SHIFT_VIEW = Entry[View](Shifted, feature_shift)
+ROTATED, ROTATED_VIEW = Entry[Partition](Rotated, make_partition(rotated)), Entry[View](Turned, rotated)
