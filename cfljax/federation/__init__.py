@@ -8,6 +8,7 @@ from cfljax.registry import Registry
 
 if TYPE_CHECKING:
     from cfljax.federation.common import Partition
+    from cfljax.federation.groups import View
 
 PARTITIONS: Registry[Partition] = Registry(
     "partition",
@@ -28,4 +29,14 @@ PARTITIONS: Registry[Partition] = Registry(
         "user": "cfljax.federation.ungrouped:USER",
     },
     "cfljax.partitions",
+)
+VIEWS: Registry[View] = Registry(
+    "view",
+    {
+        "rotated": "cfljax.federation.groups:ROTATED_VIEW",
+        "label_swap": "cfljax.federation.groups:LABEL_SWAP_VIEW",
+        "label_permutation": "cfljax.federation.groups:LABEL_PERMUTATION_VIEW",
+        "feature_shift": "cfljax.federation.groups:FEATURE_SHIFT_VIEW",
+        "corrupted": "cfljax.federation.corrupted:CORRUPTED_VIEW",
+    },
 )

@@ -55,6 +55,7 @@ def corrupt(options: Damaged, source: Source, rng: Rng) -> See:
         x, y, train, origin = _copy_views(source.x_train, source.y_train, parts.train, seen, 0)
         x_test, y_test, test, _ = _copy_views(source.x_test, source.y_test, [rows - edge for rows in tests], seen, 1)
         anew = source._replace(x_train=x, y_train=y, x_test=x_test, y_test=y_test, user_train=None, user_test=None, population=None)
+        origin = origin if parts.origin is None else parts.origin[origin]
         test = [rows + len(y) for rows in test]
         return dataclasses.replace(parts, train=train, test=test, source=anew, origin=origin)
 

@@ -102,9 +102,11 @@ def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, _Views]
 
 
 def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> _Views:
+    if parts.by_group is not None and len(parts.by_group) > 1:
+        return _Views(len(parts.by_group), parts.by_group)
     groups = int(group.max(initial=-1)) + 1
     pairs = np.unique(np.stack([group, group if parts.view is None else parts.view], axis=1), axis=0)
-    alike = parts.view is None or len(np.unique(pairs[:, 1])) < 2
+    alike = parts.by_group is not None or parts.view is None or len(np.unique(pairs[:, 1])) < 2
     if groups < 2 or group.min() < 0 or alike or len(pairs) != groups:
         raise SpecError(
             'data.drift.what = "group": the groups of this partition do not see the data differently, each in one way; take '
