@@ -13,10 +13,10 @@ import numpy as np
 
 from cfljax.config.drift import DriftOptions, read_drift
 from cfljax.config.frozen import canonical, to_essential, to_plain
-from cfljax.config.views import GroupView, read_views
+from cfljax.config.views import read_views
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.federation import PARTITIONS
-from cfljax.federation.views import Crossed, divide_with_views
+from cfljax.federation.views import Crossed, GroupView, divide_with_views
 from cfljax.registry.checksums import hash_file, hash_or_failure, hash_parts
 from cfljax.registry.options import Options, T, Table, check, list_files, option, show
 
@@ -201,7 +201,7 @@ class Data:
         found |= {f"data.{name}": hash_file(file) for name, file in list_files(self.source).items()}
         found |= {} if self.drift is None else {f"data.drift.{n}": hash_file(file) for n, file in list_files(self.drift).items()}
         if users_partition:
-            found["partition"] = hash_or_failure(lambda: hash_parts(self._parts(self._load(found["data"]))))
+            found["partition"] = hash_or_failure(lambda: hash_parts(self.deal(self._load(found["data"]))))
         return {what: value for what, value in found.items() if value}
 
     @property
@@ -221,12 +221,13 @@ class Data:
 
     def divide(self, source: Source) -> Parts:
         """Divide the samples among clients; raise a DataError if that has changed since `contents` was computed."""
-        parts = self._parts(source)
+        parts = self.deal(source)
         if (wanted := self.contents.get("partition")) is not None and hash_parts(parts) != wanted:
             raise DataError(f'data.partition = "{self.partition}": has changed since the runs were planned; start again')
         return parts
 
-    def _parts(self, source: Source) -> Parts:
+    def deal(self, source: Source) -> Parts:
+        """Divide the samples among clients, whatever was planned."""
         make, seed = PARTITIONS.entry(self.partition).make, int(self.seed)
         if self.views:
             return divide_with_views(make, self.parts, Crossed(self.views, self.view_shares, self.true_groups), source, seed)
@@ -257,7 +258,8 @@ def make_data(names: dict[str, str], classes: tuple[type, ...], where: str, valu
     common = checked(DataOptions)
     late = None if common.arrive is None else read_arrive(common.arrive, f"{where}.arrive")
     new = None if common.new_clients is None else check(NewClients, dict(common.new_clients), f"{where}.new_clients")
-    views = read_views(common, names["partition"], parts, where)
+    crossed = Crossed(common.views, common.view_shares, common.true_groups)
+    views = read_views(crossed, names["partition"], parts, where)
     drift = None if common.drift is None else read_drift(common.drift, names["partition"], parts, views, f"{where}.drift")
     shared = (common.path, common.seed, common.normalise, late, common.validation, new, drift)
     return Data(names["name"], names["partition"], source, parts, *shared, views, common.true_groups, common.view_shares)

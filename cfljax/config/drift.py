@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.config.frozen import to_plain
-from cfljax.config.views import GroupView
 from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
+from cfljax.federation.views import GroupView
 from cfljax.registry.options import Options, Table, check, option, show
 
 _IN_VIEWS = ("rotated", "label_swap", "label_permutation", "feature_shift")

@@ -30,13 +30,9 @@ PARTITIONS: Registry[Partition] = Registry(
     },
     "cfljax.partitions",
 )
+_IN_GROUPS = ("rotated", "label_swap", "label_permutation", "feature_shift")
 VIEWS: Registry[View] = Registry(
     "view",
-    {
-        "rotated": "cfljax.federation.groups:ROTATED_VIEW",
-        "label_swap": "cfljax.federation.groups:LABEL_SWAP_VIEW",
-        "label_permutation": "cfljax.federation.groups:LABEL_PERMUTATION_VIEW",
-        "feature_shift": "cfljax.federation.groups:FEATURE_SHIFT_VIEW",
-        "corrupted": "cfljax.federation.corrupted:CORRUPTED_VIEW",
-    },
+    {name: f"cfljax.federation.groups:{name.upper()}_VIEW" for name in _IN_GROUPS}
+    | {"corrupted": "cfljax.federation.corrupted:CORRUPTED_VIEW"},
 )

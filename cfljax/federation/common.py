@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +19,9 @@ MAX_LOST_SHARE = 0.5
 TEST_HELP = '"own": a client\'s test samples are spread as its training samples; "global": one test set, as each client sees it'
 
 
-class Partition(Protocol):
-    """A partition: a function that decides which client holds which samples of a data set."""
-
-    def __call__(self, options: Any, source: Source, rng: Rng, /) -> Parts:
-        """Divide the samples by the options, an instance of the partition's Options class. All randomness comes from `rng`
-        (`data.seed`)."""
+Partition = Callable[[Any, Source, Rng], Parts]
+"""A partition: a function that decides, by an instance of its Options class, which client holds which samples of a data set. All
+randomness comes from the generator (`data.seed`)."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,17 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.errors import SpecError, suggest
-from cfljax.federation.common import Partition, Rng, bad_option, check_most
+from cfljax.federation.common import Rng, bad_option, check_most
 from cfljax.federation.corruptions import CORRUPTIONS, corrupt_images
-from cfljax.federation.groups import Grouped, Groups, See, View, image_shape, make_partition
+from cfljax.federation.groups import Groups, See, View, image_shape, make_partition
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
 
 @dataclasses.dataclass(frozen=True)
-class Damaged(Groups):
-    """Options of the view `corrupted`."""
+class Corrupted(Groups):
+    """Options of `corrupted`."""
 
     kinds: tuple[str, ...] = option((), f"what each group sees, of {', '.join(CORRUPTIONS)}; left out: the first of these")
     severity: int = option(3, "how strong, as in CIFAR-10-C", low=1, high=5)
@@ -32,12 +32,7 @@ class Damaged(Groups):
                 raise SpecError(f'{where}.kinds: "{kind}": unknown' + suggest(kind, CORRUPTIONS))
 
 
-@dataclasses.dataclass(frozen=True)
-class Corrupted(Damaged, Grouped):
-    """Options of the partition `corrupted`."""
-
-
-def corrupt(options: Damaged, source: Source, rng: Rng) -> See:
+def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
     """Corrupt the images of each group as in CIFAR-10-C (blur, noise, contrast, …); the first group sees them unchanged."""
     kinds = options.kinds or CORRUPTIONS[: options.groups]
     if len(kinds) != options.groups:
@@ -107,4 +102,5 @@ def _check_images(source: Source) -> None:
         raise bad_option("partition", "corrupted", why)
 
 
-CORRUPTED, CORRUPTED_VIEW = Entry[Partition](Corrupted, make_partition(corrupt)), Entry[View](Damaged, corrupt)
+CORRUPTED_VIEW = Entry[View](Corrupted, corrupted)
+CORRUPTED = make_partition(CORRUPTED_VIEW)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -31,13 +31,8 @@ TABLES = ("pixels", "labels", "gain", "offset")
 """The fields of Parts that say what a view changes."""
 See = Callable[[Parts, np.ndarray, Rng], Parts]
 """Let each client c of the parts see its samples as group `of[c]` i32[C] does."""
-
-
-class View(Protocol):
-    """A view: a function that decides how groups see a data set."""
-
-    def __call__(self, options: Any, source: Source, rng: Rng, /) -> See:
-        """Decide it by the options, an instance of the view's Options class, which inherits from Groups."""
+View = Callable[[Any, Source, Rng], See]
+"""A view: a function that decides, by an instance of its Options class (which inherits from Groups), how groups see a data set."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +43,7 @@ class Groups:
 
 
 @dataclasses.dataclass(frozen=True)
-class Grouped(Sized, Groups):
+class Grouped(Groups, Sized):
     """Options of partitions whose groups see the data differently."""
 
     test_clients: int = option(0, "additional clients that only test and never train (IFCA's layout)", low=0)
@@ -96,16 +91,19 @@ def _make_groups(options: Grouped, source: Source, rng: Rng) -> Parts:
     return Parts(train, test_rows(source) if shared else test + only_test, group)
 
 
-def make_partition(view: View) -> Partition:
+def make_partition(view: Entry[View]) -> Entry[Partition]:
     """Make the partition whose groups see the data through this view alone."""
 
     def partition(options: Grouped, source: Source, rng: Rng) -> Parts:
-        see = view(options, source, rng)
+        see = view.make(options, source, rng)
         parts = _make_groups(options, source, rng)
         return see(parts, parts.group, rng)
 
-    partition.__doc__ = view.__doc__
-    return partition
+    partition.__doc__ = view.make.__doc__
+    named = {"__doc__": view.options.__doc__, "__module__": view.options.__module__}
+    made = dataclasses.make_dataclass(view.options.__name__, [], bases=(view.options, Grouped), frozen=True, namespace=named)
+    made.__qualname__ = f"{view.make.__name__.upper()}.options"  # where pickle finds it
+    return Entry(made, partition)
 
 
 def _through(**tables: np.ndarray) -> See:
@@ -122,19 +120,19 @@ def add_view(parts: Parts, of: np.ndarray, **tables: np.ndarray) -> Parts:
     """Let client c see what it has seen so far through row `of[c]` i32[C] of the tables. View v becomes the views v + V k, for V
     views so far and the rows k of the tables."""
     before, number = count_views(parts), len(next(iter(tables.values())))
-    old = {name: None if (was := getattr(parts, name)) is None else np.concatenate([was] * number) for name in TABLES}
-    new = {name: None if name not in tables else np.repeat(tables[name], before, axis=0) for name in TABLES}
-    pairs: dict[str, Callable[[Any, Any], Any]] = {
-        "pixels": lambda was, now: np.where(now < 0, -1, np.take_along_axis(was, now, axis=1)).astype(np.int32),
-        "labels": lambda was, now: np.take_along_axis(now, was, axis=1),
-        "gain": np.multiply,
-        "offset": np.add,
-    }
-    if old["offset"] is not None and new["gain"] is not None:
-        old["offset"] = old["offset"] * new["gain"]
-    both = {n: new[n] if old[n] is None else old[n] if new[n] is None else pair(old[n], new[n]) for n, pair in pairs.items()}
-    view = np.asarray(of, np.int32) if parts.view is None else (parts.view + before * of).astype(np.int32)
-    return dataclasses.replace(parts, view=view, **both)
+    now = {name: np.repeat(table, before, axis=0) for name, table in tables.items()}
+    was = {name: np.concatenate([table] * number) for name in TABLES if (table := getattr(parts, name)) is not None}
+    found: dict[str, Any] = {"view": np.asarray(of if parts.view is None else parts.view + before * of, np.int32)} | was | now
+    if "offset" in was and "gain" in now:
+        found["offset"] = was["offset"] = was["offset"] * now["gain"]
+    for name in was.keys() & now.keys():
+        if name == "pixels":
+            found[name] = np.where(now[name] < 0, -1, np.take_along_axis(was[name], now[name], axis=1)).astype(np.int32)
+        elif name == "labels":
+            found[name] = np.take_along_axis(now[name], was[name], axis=1)
+        else:
+            found[name] = was[name] * now[name] if name == "gain" else was[name] + now[name]
+    return dataclasses.replace(parts, **found)
 
 
 def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -177,18 +175,13 @@ def even_angles(groups: int) -> tuple[float, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Turned(Groups):
-    """Options of the view `rotated`."""
+class Rotated(Groups):
+    """Options of `rotated`."""
 
     angles: tuple[float, ...] = option((), "a group's angle in degrees, counter-clockwise; left out: evenly around the circle")
 
 
-@dataclasses.dataclass(frozen=True)
-class Rotated(Turned, Grouped):
-    """Options of the partition `rotated`."""
-
-
-def rotated(options: Turned, source: Source, rng: Rng) -> See:
+def rotated(options: Rotated, source: Source, _: Rng) -> See:
     """Rotate the images of each group, by 0, 90, 180 and 270 degrees unless `angles` says otherwise (IFCA's layout)."""
     angles = options.angles or even_angles(options.groups)
     if len(angles) != options.groups:
@@ -197,18 +190,13 @@ def rotated(options: Turned, source: Source, rng: Rng) -> See:
 
 
 @dataclasses.dataclass(frozen=True)
-class Swapped(Groups):
-    """Options of the view `label_swap`."""
+class LabelSwap(Groups):
+    """Options of `label_swap`."""
 
     pairs: int = option(1, "pairs of labels that a group swaps", low=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class LabelSwap(Swapped, Grouped):
-    """Options of the partition `label_swap`."""
-
-
-def label_swap(options: Swapped, source: Source, rng: Rng) -> See:
+def label_swap(options: LabelSwap, source: Source, rng: Rng) -> See:
     """Swap pairs of labels in each group, different pairs in different groups; the first group swaps none."""
     check_single(source)
     classes, plain = source.classes, np.arange(source.classes)
@@ -224,18 +212,13 @@ def label_swap(options: Swapped, source: Source, rng: Rng) -> See:
 
 
 @dataclasses.dataclass(frozen=True)
-class Permuted(Groups):
-    """Options of the view `label_permutation`."""
+class LabelPermutation(Groups):
+    """Options of `label_permutation`."""
 
     labels: tuple[tuple[int, ...], ...] = option((), "for each group the labels that replace 0, 1, 2, …; left out: drawn", low=0)
 
 
-@dataclasses.dataclass(frozen=True)
-class LabelPermutation(Permuted, Grouped):
-    """Options of the partition `label_permutation`."""
-
-
-def label_permutation(options: Permuted, source: Source, rng: Rng) -> See:
+def label_permutation(options: LabelPermutation, source: Source, rng: Rng) -> See:
     """Permute all labels in each group, differently in each; the first group's labels are unchanged unless `labels` are given."""
     check_single(source)
     classes = source.classes
@@ -259,20 +242,15 @@ def _draw_distinct(groups: int, first: np.ndarray, draw: Callable[[], np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
-class Shifted(Groups):
-    """Options of the view `feature_shift`."""
+class FeatureShift(Groups):
+    """Options of `feature_shift`."""
 
     kind: str = option("invert", "what differs between groups", choices=("invert", "gain", "offset"))
     strength: float = option(0.5, "how far the last group is from the first (gain, offset)", above=0)
     groups: int = option(2, "number of groups", low=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class FeatureShift(Shifted, Grouped):
-    """Options of the partition `feature_shift`."""
-
-
-def feature_shift(options: Shifted, source: Source, rng: Rng) -> See:
+def feature_shift(options: FeatureShift, _: Source, __: Rng) -> See:
     """Shift the intensities of each group: inverted (x becomes 1 − x), or a gain or an offset that falls or grows from group to
     group."""
     steps = np.linspace(0.0, 1.0, options.groups)
@@ -284,9 +262,9 @@ def feature_shift(options: Shifted, source: Source, rng: Rng) -> See:
     return _through(offset=(options.strength * steps).astype(np.float32))
 
 
-LABEL_SWAP, LABEL_SWAP_VIEW = Entry[Partition](LabelSwap, make_partition(label_swap)), Entry[View](Swapped, label_swap)
-LABEL_PERMUTATION = Entry[Partition](LabelPermutation, make_partition(label_permutation))
-LABEL_PERMUTATION_VIEW = Entry[View](Permuted, label_permutation)
-FEATURE_SHIFT = Entry[Partition](FeatureShift, make_partition(feature_shift))
-FEATURE_SHIFT_VIEW = Entry[View](Shifted, feature_shift)
-ROTATED, ROTATED_VIEW = Entry[Partition](Rotated, make_partition(rotated)), Entry[View](Turned, rotated)
+ROTATED_VIEW = Entry[View](Rotated, rotated)
+LABEL_SWAP_VIEW = Entry[View](LabelSwap, label_swap)
+LABEL_PERMUTATION_VIEW = Entry[View](LabelPermutation, label_permutation)
+FEATURE_SHIFT_VIEW = Entry[View](FeatureShift, feature_shift)
+ROTATED, LABEL_SWAP = make_partition(ROTATED_VIEW), make_partition(LABEL_SWAP_VIEW)
+LABEL_PERMUTATION, FEATURE_SHIFT = make_partition(LABEL_PERMUTATION_VIEW), make_partition(FEATURE_SHIFT_VIEW)

@@ -149,7 +149,9 @@ class Dirichlet(Sized):
     alpha: float = option(0.5, "concentration: small is one class per client, large is iid", above=0)
     min_samples: int = option(2, "smallest training set of a client; shares are drawn again until all have this many", low=0)
     balance: str = option(
-        "shares", "each class in shares over the clients; or clients of equal size draw mixes of classes", choices=("shares", "equal")
+        "shares",
+        "each class in shares over the clients; or clients of equal size draw mixes of classes",
+        choices=("shares", "equal"),
     )
     rotate: int = option(1, "groups of clients that see the images rotated (2: half of the clients by 180 degrees)", low=1)
 
