@@ -99,6 +99,16 @@ def proportional_sizes(total: int, shares: np.ndarray) -> np.ndarray:
     return np.diff(edges, prepend=0)
 
 
+def share_out(rows: np.ndarray, clients: int, wanted: int | None, why: str, name: str = "clients") -> list[np.ndarray]:
+    """Divide the rows evenly among clients, `wanted` to each or all of them. `why`: which rows they share, for an error."""
+    if clients > len(rows):
+        raise SpecError(f"data.{name}: {clients} clients {why}; give fewer clients")
+    if wanted is None:
+        return split_at(rows, even_sizes(len(rows), clients))
+    check_most("samples_per_client", wanted, len(rows) // max(clients, 1), f"{clients} clients {why}")
+    return split_at(rows, np.full(clients, wanted))
+
+
 def group_blocks(clients: int, groups: int) -> np.ndarray:
     """i32[C]: the block of each client, in `groups` consecutive blocks whose sizes differ by at most one."""
     return (np.arange(clients) * groups // max(clients, 1)).astype(np.int32)

@@ -44,46 +44,49 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
     _check_images(source)
 
     def see(parts: Parts, of: np.ndarray, rng: Rng) -> Parts:
-        edge = len(source.y_train)
+        key, edge = int(rng.integers(2**63)), len(source.y_train)
         tests = [parts.test] * len(parts.train) if isinstance(parts.test, np.ndarray) else parts.test
-        seen = _Seen(of, kinds, options.severity, int(rng.integers(2**63)))
-        x, y, train, origin = _copy_views(source.x_train, source.y_train, parts.train, seen, 0)
-        x_test, y_test, test, _ = _copy_views(source.x_test, source.y_test, [rows - edge for rows in tests], seen, 1)
+        sides = [(source.x_train, source.y_train, 0), (source.x_test, source.y_test, edge)]
+        if any((rows >= edge).any() for rows in parts.train) or any((rows < edge).any() for rows in tests):
+            both = zip(*sides, strict=True)  # some training samples are tested on, or the reverse
+            sides = [(np.concatenate(next(both)), np.concatenate(next(both)), 0)] * 2
+        (x, y, train, origin), (x_test, y_test, test, _) = (
+            _copy_views(x, y, [rows - first for rows in held], of, _Damage(kinds, options.severity, (key, side)))
+            for side, (held, (x, y, first)) in enumerate(zip((parts.train, tests), sides, strict=True))
+        )
         anew = source._replace(x_train=x, y_train=y, x_test=x_test, y_test=y_test, user_train=None, user_test=None, population=None)
         origin = origin if parts.origin is None else parts.origin[origin]
-        test = [rows + len(y) for rows in test]
-        return dataclasses.replace(parts, train=train, test=test, source=anew, origin=origin)
+        return dataclasses.replace(parts, train=train, test=[rows + len(y) for rows in test], source=anew, origin=origin)
 
     return see
 
 
-class _Seen(NamedTuple):
-    """Who sees what."""
+class _Damage(NamedTuple):
+    """What groups see."""
 
-    group: np.ndarray
     kinds: tuple[str, ...]
     severity: int
-    key: int
+    key: tuple[int, int]
 
 
 def _copy_views(
-    x: np.ndarray, y: np.ndarray, held: list[np.ndarray], seen: _Seen, side: int
+    x: np.ndarray, y: np.ndarray, held: list[np.ndarray], of: np.ndarray, damage: _Damage
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
     """Return samples and labels as groups see them, the rows of each client in these, and the row of x that each is made of.
     Clients of a group share what they both hold."""
-    members = [np.flatnonzero(seen.group == g) for g in range(len(seen.kinds))]
+    members = [np.flatnonzero(of == g) for g in range(len(damage.kinds))]
     used = [np.unique(np.concatenate([np.zeros(0, np.int64), *(held[c] for c in each)])) for each in members]
     begin = np.cumsum([0, *map(len, used)])
     out = np.empty((begin[-1], *x.shape[1:]), x.dtype)
     shape = image_shape(x.shape[1:])
-    for g, kind in enumerate(seen.kinds):
+    for g, kind in enumerate(damage.kinds):
         part = out[begin[g] : begin[g + 1]]
         if kind == "none":
             part[:] = x[used[g]]
         else:
-            images = corrupt_images(x.reshape(-1, *shape), kind, seen.severity, (seen.key, side, g), used[g])
+            images = corrupt_images(x.reshape(-1, *shape), kind, damage.severity, (*damage.key, g), used[g])
             part[:] = images.reshape(part.shape)
-    rows = [begin[g] + np.searchsorted(used[g], mine) for g, mine in zip(seen.group, held, strict=True)]
+    rows = [begin[g] + np.searchsorted(used[g], mine) for g, mine in zip(of, held, strict=True)]
     origin = np.concatenate(used)
     return out, y[origin], rows, origin
 

@@ -20,6 +20,7 @@ from cfljax.federation.common import (
     check_single,
     even_sizes,
     group_blocks,
+    share_out,
     split_at,
     test_rows,
 )
@@ -50,16 +51,6 @@ class Grouped(Groups, Sized):
     copies: bool = option(True, "every sample appears once in each group's view; false: each sample belongs to one group only")
 
 
-def _take(rows: np.ndarray, clients: int, wanted: int | None, name: str, what: str) -> list[np.ndarray]:
-    if clients > len(rows):
-        raise SpecError(f"data.{name}: the {clients} clients of a group share {len(rows)} {what} samples; give fewer clients")
-    if wanted is None:
-        return split_at(rows, even_sizes(len(rows), clients))
-    why = f"{clients} clients of a group share {len(rows)} {what} samples"
-    check_most("samples_per_client", wanted, len(rows) // max(clients, 1), why)
-    return split_at(rows, np.full(clients, wanted))
-
-
 def _choose_portions(rows: np.ndarray, groups: int, copies: bool, rng: Rng) -> list[np.ndarray]:
     """Choose the rows that each group divides among its clients: all rows, in a different order for each group, or a part of
     them."""
@@ -80,11 +71,13 @@ def _make_groups(options: Grouped, source: Source, rng: Rng) -> Parts:
     in_test = _choose_portions(test_rows(source), groups, options.copies, rng)
     for g in range(groups):
         size, size_test = int(np.sum(of == g)), int(np.sum(of_test == g))
-        train += _take(in_train[g], size, options.samples_per_client, "clients", "training")
+        why = f"of a group share {len(in_train[g])} training samples"
+        train += share_out(in_train[g], size, options.samples_per_client, why)
         # A training client is scored on a share of the test set in its own view, beside the test clients.
         test += split_at(in_test[g], even_sizes(len(in_test[g]), size))
         if size_test:
-            only_test += _take(in_test[g], size_test, options.samples_per_client, "test_clients", "test")
+            why = f"of a group share {len(in_test[g])} test samples"
+            only_test += share_out(in_test[g], size_test, options.samples_per_client, why, "test_clients")
     train += [np.zeros(0, np.int64)] * len(only_test)
     group = np.concatenate([of, of_test])
     shared = options.test == "global"
