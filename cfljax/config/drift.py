@@ -7,6 +7,7 @@ import dataclasses
 from cfljax.config.frozen import to_plain
 from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
+from cfljax.federation.views import GroupView
 from cfljax.registry.options import Options, Table, check, option, show
 
 _IN_VIEWS = ("rotated", "label_swap", "label_permutation", "feature_shift")
@@ -54,8 +55,8 @@ class DriftOptions:
         return [(begin, begin) for begin in self.at]
 
 
-def read_drift(table: Table, partition: str, parts: Options, where: str) -> DriftOptions:
-    """Check the table for this partition with its options. Raises a SpecError."""
+def read_drift(table: Table, partition: str, parts: Options, views: tuple[GroupView, ...], where: str) -> DriftOptions:
+    """Check the table for this partition with its options, and these views. Raises a SpecError."""
     made = check(DriftOptions, dict(table), where)
     if made.file is not None:
         for key in _DRAWN:
@@ -63,12 +64,15 @@ def read_drift(table: Table, partition: str, parts: Options, where: str) -> Drif
                 raise SpecError(f"{where}.{key} = {show(table[key])}: file says who changes and when; leave {key} out")
     if not PARTITIONS.ours(partition):
         return made
-    groups = getattr(parts, "groups" if partition in _IN_VIEWS else "rotate", 1)
-    if made.what == "group" and groups < 2:
+    groups = [getattr(parts, "groups" if partition in _IN_VIEWS else "rotate", 1)]
+    groups += [each.options.groups for each in views if each.name in _IN_VIEWS]
+    if made.what == "group" and max(groups) < 2:
         raise SpecError(
             f'{where}.what = "group": partition "{partition}" has no groups that see the data differently; '
             'take partition = "rotated" or the like, or what = "labels"'
         )
-    if made.what == "rotation" and (partition == "rotated" or getattr(parts, "rotate", 1) > 1):
-        raise SpecError(f'{where}.what = "rotation": partition "{partition}" turns the images already; take what = "group"')
+    viewed = any(each.name == "rotated" for each in views)
+    if made.what == "rotation" and (viewed or partition == "rotated" or getattr(parts, "rotate", 1) > 1):
+        turning = 'view "rotated"' if viewed else f'partition "{partition}"'
+        raise SpecError(f'{where}.what = "rotation": {turning} turns the images already; take what = "group"')
     return made

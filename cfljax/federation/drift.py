@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from cfljax.errors import DataError, SpecError
-from cfljax.federation.groups import rotations
+from cfljax.federation.groups import add_view, count_views, rotations
 from cfljax.types import Drift, Parts, Source, on_host
 
 TURN_DEGREES = 90.0
@@ -91,24 +91,22 @@ def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, _Views]
         return parts, _views_of_groups(parts, group, clients)
     group = group if len(group) and group.min() >= 0 else np.zeros(clients, np.int32)  # unknown groups are one
     of = np.zeros(clients, np.int32) if parts.view is None else np.asarray(parts.view, np.int32)
-    tables = [each for each in (parts.pixels, parts.labels, parts.gain, parts.offset) if each is not None]
-    views, groups = len(tables[0]) if tables else 1, int(group.max(initial=0)) + 1
-    twice = lambda table: None if table is None else np.concatenate([table, table])  # noqa: E731
-    parts = dataclasses.replace(parts, group=group, view=of, gain=twice(parts.gain), offset=twice(parts.offset))
+    views, groups = count_views(parts), int(group.max(initial=0)) + 1
     if what == "labels":
         plain = np.arange(source.classes, dtype=np.int32)
-        labels = np.tile(plain, (views, 1)) if parts.labels is None else parts.labels
-        changed = np.concatenate([labels, (labels + 1) % source.classes]).astype(np.int32)
-        parts = dataclasses.replace(parts, labels=changed, pixels=twice(parts.pixels))
+        table = {"labels": np.stack([plain, (plain + 1) % source.classes])}
     else:
-        parts = dataclasses.replace(parts, pixels=_add_rotated(parts, source, views), labels=twice(parts.labels))
+        table = {"pixels": _turns(parts, source)}
+    parts = add_view(dataclasses.replace(parts, group=group, view=of), np.zeros_like(of), **table)
     return parts, _Views(2 * groups, np.repeat([of, of + views], groups, axis=0))
 
 
 def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> _Views:
+    if parts.by_group is not None and len(parts.by_group) > 1:
+        return _Views(len(parts.by_group), parts.by_group)
     groups = int(group.max(initial=-1)) + 1
     pairs = np.unique(np.stack([group, group if parts.view is None else parts.view], axis=1), axis=0)
-    alike = parts.view is None or len(np.unique(pairs[:, 1])) < 2
+    alike = parts.by_group is not None or parts.view is None or len(np.unique(pairs[:, 1])) < 2
     if groups < 2 or group.min() < 0 or alike or len(pairs) != groups:
         raise SpecError(
             'data.drift.what = "group": the groups of this partition do not see the data differently, each in one way; take '
@@ -117,12 +115,12 @@ def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> _Views:
     return _Views(groups, np.repeat(pairs[:, 1:], clients, axis=1))
 
 
-def _add_rotated(parts: Parts, source: Source, views: int) -> np.ndarray:
-    """i32[2 V, F]: the views' index maps, then the same turned by TURN."""
+def _turns(parts: Parts, source: Source) -> np.ndarray:
+    """i32[2, F]: images as they are, and turned by TURN_DEGREES."""
     if parts.pixels is not None or source.table is not None:
         why = "clients see images that are turned already" if source.table is None else f"{source.name} has no images"
         raise SpecError(f'data.drift.what = "rotation": {why}; take what = "{"group" if source.table is None else "labels"}"')
-    return np.repeat(rotations(source.x_train.shape[1:], (0.0, TURN_DEGREES)), views, axis=0)
+    return rotations(source.x_train.shape[1:], (0.0, TURN_DEGREES))
 
 
 def draw_changes(options: Options, first: np.ndarray, groups: int, seed: int) -> Iterator[Change]:

@@ -9,6 +9,7 @@ import numpy as np
 from cfljax.federation import common
 from cfljax.federation.common import Partition, Rng, Sized
 from cfljax.federation.groups import even_angles, rotations
+from cfljax.federation.pachinko import Pachinko, allocate
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -147,17 +148,28 @@ class Dirichlet(Sized):
 
     alpha: float = option(0.5, "concentration: small is one class per client, large is iid", above=0)
     min_samples: int = option(2, "smallest training set of a client; shares are drawn again until all are as large", low=0)
+    balance: str = option(
+        "shares",
+        "each class in shares over the clients; or clients of equal size draw mixes of classes",
+        choices=("shares", "equal"),
+    )
     rotate: int = option(1, "groups that see images rotated (2: half of the clients by 180 degrees)", low=1)
 
 
 def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
     """Divide each class over the clients in Dirichlet shares. `samples_per_client` is the mean.
 
+    With `balance = "equal"` each client draws its own mix of classes, and then its samples one after another, as in Pachinko.
     With `rotate`, blocks of clients see rotated images, and these are the true groups."""
     rows, clients = common.training_rows(options, source, rng), options.clients
     common.check_most("rotate", options.rotate, clients, f"there are {clients} clients")
     common.check_most("min_samples", options.min_samples, len(rows) // clients, f"{clients} clients share {len(rows)} samples")
-    train = common.deal(_dirichlet_counts(options, common.label_of(source, rows), source.classes, rng), rows, source, rng)
+    if options.balance == "equal":
+        each = (clients, len(rows) // clients)
+        train = allocate(common.label_of(source, rows), np.arange(source.classes), each, Pachinko(alpha=options.alpha), rng)
+        train = [rows[mine] for mine in train]
+    else:
+        train = common.deal(_dirichlet_counts(options, common.label_of(source, rows), source.classes, rng), rows, source, rng)
     test = common.choose_test_part(options, train, source, rng)
     if options.rotate == 1:
         return Parts(train, test, common.no_group(clients))
