@@ -100,13 +100,13 @@ def papers(sections: Iterable[Section]) -> dict[str, list[Section]]:
 def at_a_glance(page: Page, sections: list[Section], to: str, left: Hours) -> str:
     """A row for each paper with claims: what holds of it, how many of its claims have which verdict, and what the open ones would
     take.
-    `to`: where the papers' pages are, `{file}` and `{anchor}` stand for what they are called."""
+    `to`: where the papers' pages are, `{file}` stands for what they are called."""
     rows = []
     for name, own in papers(sections).items():
         paper, every = page.paper(name), lines(own)
         said, more = _counted(Counter(line.verdict.word for line in every)), hours(every, left)
         if said or paper.says:
-            rows.append([_link(name, to, paper.file, anchor(name)), paper.says, said, time_of(more) if more else ""])
+            rows.append([_link(name, to, paper.file), paper.says, said, time_of(more) if more else ""])
     return table(["paper", "what holds", "its claims", "hours left"], rows)
 
 
@@ -116,21 +116,20 @@ def hours(every: Iterable[Line], left: Hours) -> float:
 
 
 def claims(page: Page, sections: list[Section], to: str, left: Hours) -> str:
-    """Return a table for each paper, with a line for each of its claims and a link for each table of the paper."""
+    """Return a table for each paper, with a line for each of its claims, below the table or figure of the paper that has it."""
     parts = []
     for name, own in papers(sections).items():
         every, rows = lines(own), []
         for section in own:
             mine = [_row(line, left) for line in every if line.section is section]
-            file, title = page.paper(name).file, section.published.title
-            rows += [[f"**{_link(title, to, file, anchor(title))}**"], *mine] if mine else []
-        parts += [f"## {name}", table(HEAD, rows)] if rows else []
+            rows += [[f"**{section.published.title}**"], *mine] if mine else []
+        parts += [f"## {_link(name, to, page.paper(name).file)}", table(HEAD, rows)] if rows else []
     return "\n\n".join(parts)
 
 
 def short_table(every: list[Line], left: Hours) -> str:
-    """The same for some claims of a paper, without its tables."""
-    return table(HEAD, [_row(line, left) for line in every])
+    """The same for some claims of a paper, without its tables. What its figure shows is not said again."""
+    return table(HEAD, [_row(line._replace(others=[]) if line.claim.panel else line, left) for line in every])
 
 
 def _row(line: Line, left: Hours) -> list[str]:
@@ -175,10 +174,5 @@ def _seeds(line: Line) -> str:
     return said.replace(f"{fewest}", f"{fewest} seed{'s' if fewest > 1 else ''}", 1)
 
 
-def _link(text: str, to: str, file: str, anchor: str) -> str:
-    return f"[{text}]({to.format(file=file, anchor=anchor)})"
-
-
-def anchor(heading: str) -> str:
-    """The anchor that GitHub and the documentation give a heading."""
-    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\- ]", "", heading.lower())).strip("-")
+def _link(name: str, to: str, file: str) -> str:
+    return f"[{name}]({to.format(file=file)})" if to else name

@@ -47,8 +47,7 @@ def read_sections(folders: Paths, published: Paths) -> tuple[Page, list[Section]
 def replication_page(folders: Paths, published: Paths) -> str:
     """One page with everything but figures."""
     page, sections = read_sections(folders, published)
-    to = "#{anchor}"
-    parts = [f"# {page.title}", page.text.strip(), overview.at_a_glance(page, sections, to, {}), SPREAD]
+    parts = [f"# {page.title}", page.text.strip(), overview.at_a_glance(page, sections, "", {}), SPREAD]
     for name, own in overview.papers(sections).items():
         parts += [f"## {name}", page.paper(name).findings.strip()]
         parts += [f"### {each.published.title}\n\n{section_text(each)}" for each in own]
@@ -60,7 +59,7 @@ def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[st
     paper, and its figures as SVG."""
     page, sections = read_sections(folders, published)
     left = hours_left({claim.job for each in sections for claim in each.published.claims})
-    found = {ALL: _claims(page, sections, f"{to}{{file}}.md#{{anchor}}", left)}
+    found = {ALL: _claims(page, sections, f"{to}{{file}}.md", left)}
     for name, own in overview.papers(sections).items():
         found |= _paper(page, name, own, left)
     return found
@@ -89,8 +88,9 @@ def _paper(page: Page, name: str, own: list[Section], left: Hours) -> dict[str, 
 
 
 def folded(title: str, text: str) -> str:
-    """A part of a page that opens with a click, or with a link to its title as an anchor."""
-    return f'<details id="{overview.anchor(title)}" markdown="1">\n<summary>{html.escape(title)}</summary>\n\n{text}\n\n</details>'
+    """A part of a page that opens with a click. Its anchor is what GitHub and the documentation would make of the title."""
+    anchor = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\- ]", "", title.lower())).strip("-")
+    return f'<details id="{anchor}" markdown="1">\n<summary>{html.escape(title, quote=False)}</summary>\n\n{text}\n\n</details>'
 
 
 def unused_figures(folder: Path, pages: Mapping[str, str]) -> list[Path]:
@@ -101,8 +101,7 @@ def unused_figures(folder: Path, pages: Mapping[str, str]) -> list[Path]:
 
 
 def _claims(page: Page, sections: list[Section], to: str, left: Hours) -> str:
-    papers = to.replace("#{anchor}", "")
-    parts = [f"# {page.title}", overview.at_a_glance(page, sections, papers, left), page.text.strip(), SPREAD]
+    parts = [f"# {page.title}", overview.at_a_glance(page, sections, to, left), page.text.strip(), SPREAD]
     return _joined([*parts, overview.claims(page, sections, to, left)])
 
 
