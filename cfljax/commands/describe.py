@@ -24,10 +24,9 @@ _MOST = 150
 def describe(name: str, sets: list[str] | None = None, png: str | None = None, samples: str | None = None) -> str:
     """A table about the data set and its partition, with `--set` flags as in a sweep; `png`: a file to draw it into; `samples`: a
     file to draw samples into."""
-    config = _config(name, sets or [])
-    seed = 0 if config.seed == "run" else int(config.seed)
-    source = load(name, config.source, config.path, seed=seed if name in SOURCES else 0)
-    parts = config.drawn_for(0).deal(source)
+    config = _config(name, sets or []).drawn_for(0)
+    source = load(name, config.source, config.path, seed=int(config.seed) if name in SOURCES else 0)
+    parts = config.deal(source)
     source = parts.source or source
     counts = seen_counts(parts, source)
     title = " x ".join([config.partition, *(f"{each.name} in {each.options.groups}" for each in config.views)])

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfljax.config.drift import DriftOptions, read_drift
+from cfljax.config.drift import read_drift, write_drift
 from cfljax.config.frozen import canonical, to_essential, to_plain
 from cfljax.config.views import read_views
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.federation import PARTITIONS
+from cfljax.federation.drift import DriftOptions
 from cfljax.federation.views import Crossed, GroupView, divide_with_views
 from cfljax.registry.checksums import hash_file, hash_or_failure, hash_parts
 from cfljax.registry.options import Options, T, Table, check, list_files, option, show
@@ -152,7 +153,7 @@ class Data:
         if self.arrive is not None:
             table["arrive"] = self.arrive.written()
         if self.drift is not None:
-            table["drift"] = self.drift.written()
+            table["drift"] = write_drift(self.drift)
         if self.views:
             table["views"] = [each.written(plain) for each in self.views]
         for side in SIDE_TABLES:
