@@ -72,11 +72,7 @@ TOP = [
     ("include", "tables", "further grids: each overrides the spec and adds its runs"),
     ("exclude", "tables", 'combinations to leave out, if all keys of a table match: `{ method = "ifca", "train.lr" = 0.5 }`'),
     ("size", "table of tables", "variants: `--set size=small` overrides the spec with the table `[size.small]`"),
-    (
-        "samples, search_seed",
-        "integers",
-        "random search: draws of each `{ low = …, high = …, log = true }`, and their seed",
-    ),
+    ("samples, search_seed", "integers", "random search: draws of each `{ low = …, high = …, log = true }`, and their seed"),
     ("search", "table", "how `cfljax tune` searches: [below](#search)"),
     ("plugins", "list of files", "files or modules with [your own methods, models, …](own.md), relative to the spec"),
 ]
@@ -156,7 +152,7 @@ def spec() -> str:
     parts.append(
         "A spec is a TOML file, or a dict for `cfljax.sweep`. Any value may be a list: an axis of the grid. "
         "`cfljax sweep SPEC.toml --dry-run` checks a spec and prints what it would run. "
-        "Values marked * may vary in a grid without compiling again.\n"
+        "A grid over values marked * compiles once.\n"
     )
     parts += ["## Top level", "", keys(TOP), ""]
     words = 'An axis of numbers may also be written `"0:10"` (integers), `"log(0.001, 0.1, 5)"` or `"lin(0, 1, 5)"`.'
@@ -176,7 +172,12 @@ def commands() -> str:
     parts = ["# Commands and exit codes", "", MADE]
     parts += ["Every command has `--help`, and can be written in two ways: `cfljax sweep` is `python -m cfljax.sweep`.", ""]
     parts += [table(("command", "what it does"), [(f"[`{name}`](#{name})", about) for name, about in COMMANDS.items()]), ""]
-    parts += ["## Exit codes", "", table(("code", "when", "what it means"), [(str(code), word, more) for code, word, more in CODES]), ""]
+    parts += [
+        "## Exit codes",
+        "",
+        table(("code", "when", "what it means"), [(str(code), word, more) for code, word, more in CODES]),
+        "",
+    ]
     parts += ["An error is one line on standard error: file, key, value, and the nearest valid value.", ""]
     parts += ["## Variables of the environment", "", table(("variable", "what"), [
         ("`CFLJAX_DATA`", "the folder of data files"),
@@ -226,20 +227,20 @@ def methods() -> str:
     """Return the page of all methods: families, a list, then the paper, communication, options and readings of each."""
     parts = ["# Methods", "", MADE]
     parts.append(
-        "`cfljax methods` lists the methods, and `cfljax methods NAME` prints what this page says about one. "
-        "[Which method when](which.md) compares them. Options are hyperparameters of a method; those marked * may vary in a grid "
-        "without compiling again.\n"
+        "`cfljax methods` lists the methods, `cfljax methods NAME` describes one, and [Which method when](which.md) compares them. "
+        "Options are hyperparameters; a grid over those marked * compiles once. Readings follow the options: what the paper says, "
+        "what is done here, and the option that changes it.\n"
     )
     all_methods = {name: describe(name) for name in METHODS if METHODS.origin(name) is None}
     families = tomllib.loads((DOCS / "families.toml").read_text())
-    sent = {name: words for family in families.values() for name, words in family["methods"].items()}
-    assert set(sent) == set(all_methods), "docs/families.toml lists other methods"
+    in_models = {name: words for family in families.values() for name, words in family["methods"].items()}
+    assert set(in_models) == set(all_methods), "docs/families.toml lists other methods"
     rows = [(family, said["ends"], said["clusters"], said["sent"]) for family, said in families.items()]
     head = ("family", "a client ends with", "needs a number of clusters?", "sent by a participant in a round")
     parts += ["## Families", "", table(head, rows), ""]
     parts += ["K is the number of clusters. The list counts communication cost in models.", ""]
     rows = [
-        (f"[`{name}`](#{name})", family, escaped(all_methods[name].summary), clusters_of(name), sent[name] or "1 down, 1 up")
+        (f"[`{name}`](#{name})", family, escaped(all_methods[name].summary), clusters_of(name), in_models[name] or "1 down, 1 up")
         for family, said in families.items()
         for name in said["methods"]
     ]
@@ -249,8 +250,9 @@ def methods() -> str:
     common = [reading for reading, count in counted.items() if count >= SHARED]
     parts += ["## Shared options", "", table(HEAD, shared), "", *readings_of(common)]
     for each in all_methods.values():
-        parts += [f"## {each.name}", "", " ".join([each.summary, *([f"Published: {each.paper}."] if each.paper else [])]), ""]
-        parts += [f"Sent each round: {each.communication}", ""] if len(each.communication) > IN_LIST else []
+        paper = [f"Published: {each.paper}."] if each.paper else []
+        sent = [f"Sent each round: {each.communication}"] if len(each.communication) > IN_LIST else []
+        parts += [f"## {each.name}", "", *([" ".join(paper + sent), ""] if paper + sent else [])]
         parts += [options(METHODS.entry(each.name).options, shared, "#shared-options"), ""]
         parts += readings_of([reading for reading in each.readings if reading not in common and not reading.endswith(NO_READING)])
     return "\n".join(parts)
@@ -258,7 +260,8 @@ def methods() -> str:
 
 def readings_of(readings: typing.Iterable[str]) -> list[str]:
     """Return the lines of a list of readings."""
-    return [*(f"- {escaped(reading.removesuffix(' Option: none.'))}" for reading in readings), ""]
+    lines = [f"- {escaped(reading.removesuffix(' Option: none.'))}" for reading in readings]
+    return [*lines, ""] if lines else []
 
 
 def clusters_of(name: str) -> str:
@@ -276,9 +279,7 @@ def escaped(text: str) -> str:
 
 def names() -> str:
     """Return the page of all data sets, partitions and models with their options."""
-    words = (
-        "Values of `data.name`, `data.partition` and `model.name`, with their options. Custom data sets: [Bring your data](data.md).\n"
-    )
+    words = "Values of `data.name`, `data.partition`, `model.name`, and their options. Custom data: [Bring your data](data.md).\n"
     parts = ["# Data sets, partitions, models", "", MADE, words]
     kinds = (("Data sets", "data", SOURCES), ("Partitions", "partition", PARTITIONS), ("Models", "model", MODELS))
     for title, kind, registry in kinds:

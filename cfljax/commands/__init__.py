@@ -43,7 +43,7 @@ def add_flags_of_sweeps(flags: argparse.ArgumentParser) -> None:
     add = flags.add_argument
     add("--out", metavar="DIR", help="results folder (default: results/<name of the sweep>)")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override; lists and ranges are grid axes")
-    add("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models, … from this file")
+    add("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models, … from it")
     add("--dry-run", action="store_true", help="print what would run and what it needs; train nothing")
     add("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps in addition to its curves")
     add("--no-report", action="store_true", help="do not write the page DIR/report/index.html")

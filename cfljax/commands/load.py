@@ -31,12 +31,12 @@ def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
     flags.add_argument("--csv", metavar="FILE", help="write a row per run")
     flags.add_argument("--parquet", metavar="FILE", help="the same as Parquet")
     flags.add_argument("--history", metavar="FILE", help="write a row per run and evaluation, as CSV")
-    flags.add_argument("--export", metavar="OUT", help="write a small copy of the folder: no models, last labels only, short diagnostics")
-    flags.add_argument("--clusters", metavar="OUT", help="write the clusters and models of one run (--keep models) for other programs")
+    flags.add_argument("--export", metavar="OUT", help="write a small copy: no models, last labels, short diagnostics")
+    flags.add_argument("--clusters", metavar="OUT", help="write one run's clusters and models (--keep models)")
     flags.add_argument("--run", metavar="ID", help="--clusters: the run, if the folder has several")
     layout = "of --clusters: arrays as in JAX, or as in PyTorch (jax)"
     flags.add_argument("--layout", choices=("jax", "torch"), default="jax", help=layout)
-    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="log curves to jsonl, tensorboard or wandb")
+    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="log to jsonl, tensorboard or wandb")
     return flags
 
 

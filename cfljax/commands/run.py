@@ -47,8 +47,8 @@ def parser(prog: str = "python -m cfljax.run") -> argparse.ArgumentParser:
     flags.add_argument("--data", default="digits", help="the data set (digits)")
     flags.add_argument("--model", default="mlp", help="the model (mlp)")
     flags.add_argument("--seed", type=int, default=0, help="random seed (0)")
-    flags.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set an option, for example train.lr=0.1 or method.mu=1")
-    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models, … from this file")
+    flags.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option, as train.lr=0.1 or method.mu=1")
+    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models, … from it")
     flags.add_argument("--quiet", action="store_true", help="print no progress")
     return flags
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from cfljax.devices.mesh import Shape
     from cfljax.launch import Launcher
 
-ABOUT = """Run a sweep from one TOML file: methods × data × hyperparameters × seeds. Started again on the same folder, it continues where
-it stopped. Without a file it runs the quickstart: the methods of five papers and their baselines, on
+ABOUT = """Run a sweep from one TOML file: methods × data × hyperparameters × seeds. Started again on the same folder, it continues
+where it stopped. Without a file it runs the quickstart: the methods of five papers and their baselines, on
 rotated handwritten digits."""
 EXAMPLES = """  python -m cfljax.sweep
   python -m cfljax.sweep spec.toml --out results/mine
@@ -33,23 +33,23 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the spec of the sweep (default: the quickstart)")
     add_flags_of_sweeps(flags)
-    flags.add_argument("--explain", action="store_true", help="print how clients would be trained, with the predicted cost of each way")
+    flags.add_argument("--explain", action="store_true", help="print how clients would be trained, with predicted costs")
     flags.add_argument("--retry-failed", action="store_true", help="run failed runs again")
     target = "report the rounds and bytes to this accuracy (a fraction)"
     flags.add_argument("--target", type=accuracy, metavar="ACCURACY", help=target)
     flags.add_argument("--open", action="store_true", help="open the page, which is updated as runs end")
-    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="log curves to jsonl, tensorboard or wandb")
-    flags.add_argument("--shard", metavar="I/N", help="run only this part of the runs, 0/4 to 3/4, for job arrays on a shared folder")
+    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="log to jsonl, tensorboard or wandb")
+    flags.add_argument("--shard", metavar="I/N", help="run only part I of N, 0/4 to 3/4, for job arrays on a shared folder")
     flags.add_argument("--launcher", default="local", metavar="NAME", help="where runs are computed (default: local)")
     flags.add_argument("--mesh", metavar="SHAPE", help="use several devices in one process: auto, or for example runs=2,clients=4")
-    flags.add_argument("--distributed", action="store_true", help="spread a run over several processes, each started with this command")
+    flags.add_argument("--distributed", action="store_true", help="share a run with other processes that this command starts")
     flags.add_argument("--coordinator", metavar="HOST:PORT", help="--distributed: address of process 0, if JAX cannot find it")
     flags.add_argument("--process-id", type=int, metavar="N", help="--distributed: index of this process, from 0")
     flags.add_argument("--num-processes", type=int, metavar="N", help="--distributed: number of processes")
     flags.add_argument("--address", help='--launcher ray: address of a running cluster, or "auto" (default: start Ray here)')
     flags.add_argument("--gpus-per-task", type=float, metavar="N", help="--launcher ray: GPUs, or a share of one, per batch")
     flags.add_argument("--cpus-per-task", type=int, metavar="N", help="--launcher ray: threads per batch (default: 1)")
-    flags.add_argument("--retries", type=int, metavar="N", help="--launcher ray: how often a batch restarts after its worker died (default: 3)")
+    flags.add_argument("--retries", type=int, metavar="N", help="--launcher ray: restarts of a batch, if its worker dies (3)")
     return flags
 
 

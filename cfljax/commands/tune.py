@@ -33,7 +33,7 @@ def parser(prog: str = "python -m cfljax.tune") -> argparse.ArgumentParser:
     add_flags_of_sweeps(flags)
     budget = "total budget of all methods, in full runs (default: all settings are tried)"
     flags.add_argument("--budget", type=float, metavar="RUNS", help=budget)
-    flags.add_argument("--metric", default="val_accuracy", metavar="NAME", help="metric to choose by: val_accuracy, val_loss or train_loss")
+    flags.add_argument("--metric", default="val_accuracy", metavar="NAME", help="choose by val_accuracy, val_loss or train_loss")
     then = "then run the best setting of each method on these seeds, for example 0:10"
     flags.add_argument("--then-compare", metavar="SEEDS", help=then)
     flags.add_argument("--rung", type=int, help=argparse.SUPPRESS)

@@ -82,11 +82,7 @@ class DataOptions:
 
     path: str | None = option(None, "folder or file of the data, instead of $CFLJAX_DATA")
     seed: int | str = option(
-        0,
-        'seed of the partition, which all runs share; "run": each run uses its own seed',
-        low=0,
-        high=2**31 - 1,
-        choices=("run",),
+        0, 'seed of the partition, which all runs share; "run": each run uses its own seed', low=0, high=2**31 - 1, choices=("run",)
     )
     normalise: str = option(
         "unit",
@@ -97,9 +93,7 @@ class DataOptions:
     new_clients: Table | None = option(
         None, "clients that never train, scored at the end: { share = 0.2, shots = 10, steps = [0, 1, 5] }", lists=("steps",)
     )
-    validation: float = option(
-        0.0, "share of each client's training samples set aside for tuning and early stopping", low=0
-    )
+    validation: float = option(0.0, "share of each client's training samples set aside for tuning and early stopping", low=0)
 
     views: tuple[Any, ...] = option(
         (), 'how groups of clients see the data, crossed: ["label_swap", { name = "rotated", groups = 4, copies = false }]'

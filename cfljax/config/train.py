@@ -43,9 +43,7 @@ class Train:
     momentum: float = option(0.0, "momentum of SGD, reset in each round unless keep_state is set", low=0, traced=True)
     weight_decay: float = option(0.0, "adds weight_decay · w to the gradient", low=0, traced=True)
     optimizer: str | Table = option("sgd", 'a name of optax, or a table { name = "adam", b1 = 0.8 }')
-    keep_state: bool = option(
-        False, "keep each client's optimiser state between rounds"
-    )
+    keep_state: bool = option(False, "keep each client's optimiser state between rounds")
     eval_every: int = option(1, "rounds between evaluations", low=1, high=10**9)
     dropout: float = option(0.0, "chance that a participant drops out of a round", low=0, traced=True)
     stragglers: float = option(0.0, "chance that a participant does only part of its steps", low=0, high=1, traced=True)
@@ -68,9 +66,7 @@ class Train:
     compress: str | Table | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }')
     attack: str | Table | None = option(None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }')
     robust: str | Table | None = option(None, 'replace the mean: "median", "krum", or a table')
-    stop: str | Table | None = option(
-        None, 'early stopping: { patience = 20, metric = "val_loss" }', choices=("none",)
-    )
+    stop: str | Table | None = option(None, 'early stopping: { patience = 20, metric = "val_loss" }', choices=("none",))
     server: str | Table | None = option(None, 'an optimiser at the server: { name = "adam", lr = 0.1 }')
     parts: Table | None = option(None, 'who shares which part of a model: { body = "all", head = "client" }, else "cluster"')
     schedule: str | None = option(

@@ -28,11 +28,9 @@ class Privacy:
     """The table `train.privacy`: differential privacy of clients, with a trusted server."""
 
     clip: float = option(help="no update is longer than this (l2 norm)", above=0, traced=True)
-    noise: float = option(0.0, "noise multiplier: deviation of the noise on a sum, in units of clip · its largest weight", low=0, traced=True)
+    noise: float = option(0.0, "deviation of the noise on a sum, over clip · its largest weight", low=0, traced=True)
     delta: float = option(1e-5, "ε is computed for this δ", above=0, high=0.5)
-    choice: Table | Choice | None = option(
-        None, "make the choice of a cluster by loss private: { epsilon = 1.0, clip = 5.0 }"
-    )
+    choice: Table | Choice | None = option(None, "make the choice of a cluster by loss private: { epsilon = 1.0, clip = 5.0 }")
 
     def __post_init__(self) -> None:
         if isinstance(self.choice, dict):

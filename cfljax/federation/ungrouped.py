@@ -78,7 +78,7 @@ class User(Common):
     samples_per_client: int | None = option(None, "keep at most this many training samples of a user", low=1)
     min_samples: int = option(1, "leave out training users with fewer samples", low=1)
     test_fraction: float = option(0.2, "share for testing, if a user has no test samples", low=0, high=0.9)
-    test_only: str = option("drop", "users that have only test samples: left out, or clients that never train", choices=("drop", "keep"))
+    test_only: str = option("drop", "users with test samples only: left out, or clients that never train", choices=("drop", "keep"))
 
 
 def _group_by_user(users: np.ndarray, first: int, number: int) -> list[np.ndarray]:

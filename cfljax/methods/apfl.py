@@ -51,7 +51,7 @@ class Carry(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class APFL(AtHome):
-    """APFL: FedAvg, and personal models in a mixture with it."""
+    """APFL: FedAvg, and personalized models mixed with its model."""
 
     own_steps, one_sum = True, True
 

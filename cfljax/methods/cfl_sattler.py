@@ -79,8 +79,8 @@ class Sattler(FedAvg):
     gamma_max: float = option(
         0.0, "split only if it is below √((1 − largest cosine across) / 2); 0: always", low=0.0, high=1.0, traced=True
     )
-    split_every: int = option(1, "rounds between two looks at the clusters", low=1)
-    max_clusters: int = option(16, "most clusters there is room for; one more is an error", low=1)
+    split_every: int = option(1, "rounds between two attempts to split", low=1)
+    max_clusters: int = option(16, "largest number of clusters; more are an error", low=1)
     similarity: str = similarity(again=False)
 
     def first(self, ask: Ask, state: State) -> State:

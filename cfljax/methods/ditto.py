@@ -32,7 +32,7 @@ PAPER = "Li et al. 2021"
 
 @dataclasses.dataclass(frozen=True)
 class Ditto(AtHome):
-    """Ditto: FedAvg, and personal models pulled towards it."""
+    """Ditto: FedAvg, and personalized models pulled towards its model."""
 
     one_sum = True
 

@@ -33,7 +33,7 @@ PAPER = "Huang et al. 2021"
 
 @dataclasses.dataclass(frozen=True)
 class FedAMP(Peers):
-    """FedAMP: personal models, each pulled to a mixture of those near to it."""
+    """FedAMP: personalized models, each pulled to a mixture of similar models."""
 
     alpha: float = option(0.1, "step towards the others' models", above=0.0, traced=True)
     sigma: float = option(1.0, "squared distance at which attention has fallen to 1/e", above=0.0, traced=True)

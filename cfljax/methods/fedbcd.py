@@ -71,7 +71,7 @@ class State(NamedTuple):
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
-    """FedBCD: personal models pulled to a global one, which follows their mean."""
+    """FedBCD: personalized models pulled to a global one, which follows their mean."""
     working = solver.with_work(Work(None, config.max_steps, config.local_batch))
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:

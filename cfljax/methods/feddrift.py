@@ -87,13 +87,13 @@ class Look(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FedDrift(Clustered):
-    """FedDrift: clients whose loss rises begin new models, and models that do as well on each other's clients merge."""
+    """FedDrift: clients whose loss rises begin new models; models that fit each other's clients merge."""
 
     splits, makes_models = True, True
 
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
-    max_clusters: int = option(16, "the most models at a time", low=2)
-    delta: float = option(0.1, "a rise of the loss that isolates, and the distance of models that merge", low=0.0, traced=True)
+    max_clusters: int = option(16, "largest number of models at a time", low=2)
+    delta: float = option(0.1, "rise of the loss that begins a model; largest distance of merged models", low=0.0, traced=True)
     every: int = option(10, "rounds of a time step", low=1)
     begin: str = option(  # type: ignore[assignment]  # the recipe's function of this name is not used
         "one", "all clients begin with one model, or each with its own", choices=("one", "each")

@@ -79,18 +79,18 @@ class Compass(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FedGroup(CountedConfig, Clustered):
-    """FedGroup: groups from the directions of first updates; FedGrouProx with mu."""
+    """FedGroup: clusters from the directions of first updates; FedGrouProx with mu."""
 
     clusters: int | str = option(3, 'number of groups, or "auto": found before the first round', low=1, choices=("auto",))
     cold_start: str = option("edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=COLD_STARTS)
     alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
     pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)
-    pretrain_epochs: int | None = option(None, "epochs of a pre-training, in place of pretrain_steps", low=1)
+    pretrain_epochs: int | None = option(None, "epochs of a pre-training, instead of pretrain_steps", low=1)
     newcomer: str = option("initial", "where a newcomer starts, and what it is compared with", choices=NEWCOMER)
     assign: str = option("eq9", "a newcomer joins the closest group, or a random one (RAC)", choices=("eq9", "random"))
     rac: str = option("once", "a random group for good, or a new one at each selection", choices=("once", "always"))
     eta_g: float = option(0.0, "step of the inter-group aggregation", low=0.0, traced=True)
-    inter_group: str = option("difference", "reading of the inter-group aggregation", choices=READINGS)
+    inter_group: str = option("difference", "formula of the inter-group aggregation", choices=READINGS)
     mu: float = option(0.0, "strength of the proximal term (FedGrouProx)", low=0.0, traced=True)
     average: str = option("samples", "weights of the participants inside a group", choices=AVERAGES)
     every: int | None = every()

@@ -45,7 +45,7 @@ TOGETHER = 16
 
 @dataclasses.dataclass(frozen=True)
 class FedRC(Soft):
-    """FedRC: FedEM, whose clusters differ in what labels mean and not in which labels there are."""
+    """FedRC: FedEM whose clusters differ in the meaning of labels, not in their frequencies."""
 
     def first_memory(self, federation: Federation) -> Array:
         """f32[C, K, M]: each client's sums of q over its samples of each label, in its last round."""

@@ -62,11 +62,11 @@ class Config(PersonalConfig):
     served = "centres"
 
     clusters: int = option(2, "number of cluster models", low=1)
-    tau: int = option(2, "rounds from one estimate of the shares to the next", low=1)
+    tau: int = option(2, "rounds between estimates of the shares", low=1)
     start: str = option("own", "train from the last personal model, or from the mean of cluster models", choices=("own", "centres"))
     lam: float = option(0.1, "strength of the pull of personal models to the cluster models", low=0.0, traced=True)
     selected: float = option(0.6, "share of the participants that each cluster draws", above=0.0, high=1.0, traced=True)
-    floor: float = option(1e-4, "least share of a cluster in a client", above=0.0, high=1.0, traced=True)
+    floor: float = option(1e-4, "smallest share of a cluster in a client's mixture", above=0.0, high=1.0, traced=True)
 
     @property
     def without(self) -> dict[str, str]:
@@ -98,7 +98,7 @@ class State(NamedTuple):
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
-    """FedSoft: personal models pulled to several cluster models, by what a client has of each."""
+    """FedSoft: personalized models pulled to several cluster models, by the client's share of each."""
     k = config.clusters
     pulling = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["lam"]))
 

@@ -81,7 +81,7 @@ class FeSEM(CountedConfig, Clustered):
     clusters: int | str = option(4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",))
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
     program: str = option("authors", "the program that is followed: its authors', or FedGroup's", choices=("authors", "fedgroup"))
-    compare: str = option("last", 'kernel of the last dense layer, or "head", "whole", or parameters by how their paths begin')
+    compare: str = option("last", 'kernel of the last dense layer, or "head", "whole", or a prefix of parameter paths')
     fesem_init: str = option(
         "shared", "W_i of a client that has not trained: w_0, or one local epoch from it", choices=("shared", "own")
     )

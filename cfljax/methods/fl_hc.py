@@ -47,9 +47,9 @@ class FLHC(FedAvg):
     warmup_rounds: int = option(10, "rounds of FedAvg with all clients before the clustering", low=0)
     metric: str = option("l1", "distance of updates", choices=("l1", "l2", "cosine"))
     linkage: str = option("complete", "distance of clusters", choices=("complete", "average", "single", "ward"))
-    threshold: float = option(0.9, "clusters farther apart than this stay apart", low=0.0, traced=True)
-    unit: str = option("median", "of the threshold: the median distance of two clients, or 1", choices=("median", "absolute"))
-    max_clusters: int = option(32, "most clusters there is room for; one more is an error", low=1)
+    threshold: float = option(0.9, "distance above which clusters are not merged", low=0.0, traced=True)
+    unit: str = option("median", "unit of the threshold: the median distance of two clients, or 1", choices=("median", "absolute"))
+    max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)
     similarity: str = similarity()
 
     def check(self, where: str) -> None:

@@ -46,17 +46,17 @@ BLOCK = 1 << 21, 1 << 26
 
 @dataclasses.dataclass(frozen=True)
 class Joint(CountedConfig, Clustered):
-    """Joint: each client joins by the loss and by how its gradient points."""
+    """Joint: each client joins a model by its loss and by the direction of its gradient."""
 
     chooses, memory_of_clusters = True, True
 
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
-    similarity: str = option("descent", "of a gradient and a model's last move", choices=SIMILARITIES)
-    loss_reduction: str = option("mean", "over the mini-batch; a sum makes the step larger, too", choices=("mean", "sum"))
+    similarity: str = option("descent", "how a gradient is compared with a model's last move", choices=SIMILARITIES)
+    loss_reduction: str = option("mean", "loss of a mini-batch; a sum makes the step larger, too", choices=("mean", "sum"))
     reseed: str = option("when_empty", "put random participants into the clusters", choices=RESEED)
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
-    local_steps: int = option(1, "mini-batch steps of a device per round (train.steps and train.epochs do not count)", low=1)
-    batch: int = option(32, "samples of the mini-batch that a device chooses and steps on (train.batch does not count)", low=1)
+    local_steps: int = option(1, "mini-batch steps of a device per round (train.steps and train.epochs are not used)", low=1)
+    batch: int = option(32, "samples of the mini-batch that a device chooses and steps on (train.batch is not used)", low=1)
     lam: float = option(0.2, "weight of the similarity; the loss has 1 − lam", low=0.0, high=1.0, traced=True)
 
     def work(self, work: Work) -> Work:

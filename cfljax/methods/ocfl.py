@@ -72,15 +72,15 @@ class OCFL(CountedConfig, Clustered):
     min_samples: int = option(2, "OPTICS: neighbours of a core point", low=2)
     xi: float = option(0.2, "OPTICS: steepness that bounds a cluster", low=0.0, high=1.0)
     metric: str = option("euclidean", "OPTICS: distance of the weights", choices=("euclidean", "cosine"))
-    noise: str = option("nearest", "what becomes of noise points", choices=("nearest", "isolate", "drop"))
+    noise: str = option("nearest", "how noise points are assigned", choices=("nearest", "isolate", "drop"))
     merge_to: int | str | None = option(
-        None, 'merge similar clusters down to this number, or "auto": one that is found', low=1, choices=("auto",)
+        None, 'merge similar clusters down to this number; "auto" finds one', low=1, choices=("auto",)
     )
     merge_by: str = option("weights", "merge clusters by their mean weights, or updates", choices=("weights", "updates"))
-    clients_per_cluster: int = option(10, "participants per round and cluster (train.participation has no effect)", low=1)
+    clients_per_cluster: int = option(10, "participants per round and cluster (train.participation is not used)", low=1)
     average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     every: int | None = every()
-    max_clusters: int = option(16, "with `every`: the most clusters", low=1)
+    max_clusters: int = option(16, "largest number of clusters with `every`", low=1)
     similarity: str = similarity()
 
     def check(self, where: str) -> None:

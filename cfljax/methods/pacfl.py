@@ -67,7 +67,7 @@ class PACFL(FedAvg):
     p: int = option(3, "singular vectors that a client sends", low=1)
     how: str = option("vectors", 'distance from the angles between what two clients send ("labels": cfljax\'s own)', choices=HOW)
     linkage: str = option("weighted", "distance of clusters", choices=("weighted", "average", "complete", "single"))
-    threshold: float = option(4.9, "degrees at which clusters stay apart", low=0.0, traced=True)
+    threshold: float = option(4.9, "degrees above which clusters are not merged", low=0.0, traced=True)
 
     def check_labels(self, where: str) -> None:
         """Vectors of each label's samples need one label for each sample; raises SpecError."""

@@ -42,7 +42,7 @@ PAPER = "Fallah et al. 2020"
 
 @dataclasses.dataclass(frozen=True)
 class PerFedAvg(Clustered):
-    """Per-FedAvg: a global model that is one step away from each client's own."""
+    """Per-FedAvg: a global model that each client adapts by one gradient step."""
 
     own_steps, one_sum = True, True
 

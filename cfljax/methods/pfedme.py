@@ -44,7 +44,7 @@ class Carry(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PFedMe(AtHome):
-    """pFedMe: personal models near a global one, which moves towards them."""
+    """pFedMe: personalized models near a global one, which moves towards them."""
 
     own_steps, one_sum = True, True
 

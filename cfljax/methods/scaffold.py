@@ -51,7 +51,7 @@ class Carry(NamedTuple):
 class Scaffold(Controlled):
     """SCAFFOLD: FedAvg whose steps are corrected by control variates."""
 
-    server_lr: float = option(1.0, "how far the server moves along the mean update", low=0.0, traced=True)
+    server_lr: float = option(1.0, "server learning rate, along the mean update", low=0.0, traced=True)
     average: str = option("uniform", "weights of the clients", choices=("samples", "uniform"))
 
     def move(self, models: Array, mean: Array, control: Array, hyper: Hyper) -> Array:

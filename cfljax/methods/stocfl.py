@@ -64,17 +64,17 @@ class Seen(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StoCFL(Clustered):
-    """StoCFL: clusters whose first moves are alike become one, near a global model."""
+    """StoCFL: clusters with similar first updates merge, and stay near a global model."""
 
     makes_models = True
 
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
-    max_clusters: int = option(16, "the most clusters; who finds no room joins the most similar one", low=1)
+    max_clusters: int = option(16, "largest number of clusters; beyond it, clients join the most similar one", low=1)
     tau: float = option(
-        0.3, "clusters whose mean first moves have at least this cosine become one", low=-1.0, high=1.0, traced=True
+        0.3, "clusters merge if their mean first updates have at least this cosine", low=-1.0, high=1.0, traced=True
     )
     lam: float = option(0.05, "strength of the pull of cluster models to the global one", low=0.0, traced=True)
-    pretrain_epochs: int = option(1, "local epochs of the first move", low=1)
+    pretrain_epochs: int = option(1, "local epochs of the first update", low=1)
     similarity: str = similarity(again=False, default="sketch")
 
     def pull(self, hyper: Hyper) -> Array:

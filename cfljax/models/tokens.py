@@ -16,9 +16,7 @@ from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, OfLogits
 
-PREDICT_HELP = (
-    "train on the token after the sequence, or on every token of it, too; the last one is scored"
-)
+PREDICT_HELP = "train on the token after the sequence, or on every token of it, too; the last one is scored"
 PADDING_HELP = "padding token of short sequences; −1: none. It has no loss (predict = every){}"
 VOCABULARY_HELP = "number of tokens; 0: as many as labels, if these are next tokens"
 
