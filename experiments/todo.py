@@ -16,15 +16,18 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from cfljax.config import read_spec
+from cfljax.errors import SpecError
 from cfljax.results.result import Results
 from cfljax.store import counts
 
 HERE = Path(__file__).parent
 RECORDS, PLACE = HERE / "records", HERE.parent / "results" / "todo"
+Hours = dict[str, float]
 WAIT = 60
 """Seconds between two looks at whether a core is idle."""
 
@@ -96,13 +99,22 @@ def listed(every: list[Job], chip: dict[str, object]) -> str:
         "| --- | ---: | ---: | ---: | ---: | --- |",
     ]
     for job in sorted(every, key=lambda job: job.state() == "done"):
-        there = _time(job.hours / float(str(chip["cnn"]))) if job.cnn else "–"
-        cells = (job.name, f"{job.value:g}", _time(job.hours), f"{job.worth:.2g}", there, job.state())
+        there = time_of(job.hours / float(str(chip["cnn"]))) if job.cnn else "–"
+        cells = (job.name, f"{job.value:g}", time_of(job.hours), f"{job.worth:.2g}", there, job.state())
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _time(hours: float) -> str:
+def hours_left(names: Iterable[str]) -> Hours:
+    """Name of a job -> its hours, of those of these jobs that are not done."""
+    wanted = {job.name: job for job in jobs()[0] if job.name in names} if any(names) else {}
+    if missing := sorted(set(names) - set(wanted) - {""}):
+        raise SpecError(f"{missing[0]}: there is no such job in todo.toml")
+    return {name: job.hours for name, job in wanted.items() if not (RECORDS / name).is_dir()}
+
+
+def time_of(hours: float) -> str:
+    """Minutes, hours or days in words."""
     if math.isnan(hours):
         return "unknown"
     return f"{max(60 * hours, 1):.0f} min" if hours < 2 else f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.0f} days"
@@ -130,7 +142,7 @@ def run(most: float) -> int:
     while (job := next_job([job for job in jobs()[0] if job.name not in bad], most)) is not None:
         while not idle():
             time.sleep(WAIT)
-        print(f"{job.name}: begun, {_time(job.hours)}", flush=True)
+        print(f"{job.name}: begun, {time_of(job.hours)}", flush=True)
         ended = subprocess.run(["nice", "-n", "19", *command(job)], check=False).returncode
         if ended == 0:
             ended = subprocess.run(

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "init": "write a first spec, for your data or for handwritten digits",
-    "sweep": "run a sweep: methods × data × seeds × numbers",
-    "tune": "the best setting of each method, by successive halving",
-    "run": "one run",
-    "report": "tables, plots and the page of a results folder",
-    "load": "the frames of a results folder, its state, its checks",
-    "data": "list, prepare, import and describe data sets; traces of devices",
+    "sweep": "run a sweep: methods × data × hyperparameters × seeds",
+    "tune": "find the best hyperparameters of each method by successive halving",
+    "run": "run one method once",
+    "report": "write tables, figures and the page of a results folder",
+    "load": "print, check, convert or log a results folder",
+    "data": "list, download, import and describe data sets",
     "methods": "list the methods, or describe one",
 }
 """Name -> what the command does."""
@@ -43,13 +43,13 @@ def add_flags_of_sweeps(flags: argparse.ArgumentParser) -> None:
     add = flags.add_argument
     add("--out", metavar="DIR", help="results folder (default: results/<name of the sweep>)")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override; lists and ranges are grid axes")
-    add("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
-    add("--dry-run", action="store_true", help="say what would run; nothing is trained")
-    add("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
+    add("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models, … from it")
+    add("--dry-run", action="store_true", help="print what would run and what it needs; train nothing")
+    add("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps in addition to its curves")
     add("--no-report", action="store_true", help="do not write the page DIR/report/index.html")
-    add("--no-cache", action="store_true", help="do not keep compiled programs between starts")
-    add("--quiet", action="store_true", help="no progress")
-    add("--workers", type=int, metavar="N", help="processes (default: a core each on a CPU, else one)")
+    add("--no-cache", action="store_true", help="do not cache compiled programs")
+    add("--quiet", action="store_true", help="print no progress")
+    add("--workers", type=int, metavar="N", help="number of processes (default: one per CPU core, one on an accelerator)")
     add("--as-worker", help=argparse.SUPPRESS)
     add("--processors", help=argparse.SUPPRESS)
 

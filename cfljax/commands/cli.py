@@ -17,9 +17,9 @@ _HELP = f"""usage: cfljax COMMAND …
 Clustered federated learning, simulated fast.
 
 {chr(10).join(f"  {name:<11} {about}" for name, about in COMMANDS.items())}
-  completion  print completion for bash, zsh or fish
+  completion  print shell completion for bash, zsh or fish
 
-`cfljax COMMAND --help` says more; every command is also `python -m cfljax.COMMAND`.
+`cfljax COMMAND --help` lists its flags; every command is also `python -m cfljax.COMMAND`.
 
 examples:
   cfljax sweep

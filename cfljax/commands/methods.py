@@ -13,7 +13,7 @@ from cfljax.commands import command_parser
 from cfljax.methods import METHODS
 from cfljax.registry.options import Value, show
 
-ABOUT = "List the methods, a line each; with a name, all about one: its paper, options, defaults and communication."
+ABOUT = "List the methods; with a name, describe one: its paper, options, defaults, communication and readings."
 EXAMPLES = """  python -m cfljax.methods
   python -m cfljax.methods fedgroup
   python -m cfljax.methods --plugin my_method.py"""
@@ -23,7 +23,7 @@ def parser(prog: str = "python -m cfljax.methods") -> argparse.ArgumentParser:
     """The flags."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("name", nargs="?", help="a method")
-    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="list what this file registers, too")
+    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="list the methods of this file, too")
     return flags
 
 

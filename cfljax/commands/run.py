@@ -43,13 +43,13 @@ class _WithOptions(Parser):
 def parser(prog: str = "python -m cfljax.run") -> argparse.ArgumentParser:
     """The flags."""
     flags = command_parser(prog, ABOUT, EXAMPLES, _WithOptions)
-    flags.add_argument("method", help="a method; python -m cfljax.methods lists them")
-    flags.add_argument("--data", default="digits", help="a data set (digits)")
-    flags.add_argument("--model", default="mlp", help="a model (mlp)")
-    flags.add_argument("--seed", type=int, default=0, help="of the run (0)")
+    flags.add_argument("method", help="the method; python -m cfljax.methods lists all")
+    flags.add_argument("--data", default="digits", help="the data set (digits)")
+    flags.add_argument("--model", default="mlp", help="the model (mlp)")
+    flags.add_argument("--seed", type=int, default=0, help="random seed (0)")
     flags.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option, as train.lr=0.1 or method.mu=1")
-    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
-    flags.add_argument("--quiet", action="store_true", help="no progress")
+    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models, … from it")
+    flags.add_argument("--quiet", action="store_true", help="print no progress")
     return flags
 
 

@@ -16,8 +16,8 @@ from cfljax.round.config import MethodConfig
 class Lora:
     """The table `train.lora` (Hu et al. 2022): beside a frozen kernel W, alpha / rank · down @ up trains."""
 
-    rank: int = option(8, "columns of `down` and rows of `up`", low=1, high=4096)
-    alpha: float = option(16.0, "the product counts alpha / rank times", above=0)
+    rank: int = option(8, "rank of the adapters", low=1, high=4096)
+    alpha: float = option(16.0, "adapters are scaled by alpha / rank", above=0)
     where: str = option("attention", "layers: of attention, the other dense ones, or all", choices=("attention", "dense", "all"))
     head: bool = option(False, "the head trains, too, as a whole")
 

@@ -64,25 +64,13 @@ def stay_home(options: MethodConfig, train: SaysParts) -> bool:
 
 
 def check_parts(label: str, options: MethodConfig, train: SaysParts) -> None:
-    """Reject a method that cannot share parts of its models, or train them in turns."""
-    own_steps = options.own_steps or hasattr(options, "local_steps") or getattr(options, "aggregate", "model") == "gradient"
-    if train.schedule and own_steps:
-        raise SpecError(f'train.schedule = "{train.schedule}": method.{label} takes gradient steps of its own; leave it out')
-    where = divided_by(train)
-    if not where:
-        return
-    twice = (train.parts or {}).keys() & set(read_frozen(train.freeze) or ())
-    if twice:
+    """Reject a part that is both shared and frozen, and FedNova of what everybody shares."""
+    for part, kind in list_pairs(options, train):
+        if kind == "all" and getattr(options, "average", "") == "nova":
+            told = f'what everybody shares is not averaged by steps; make it {part} = "cluster", or take average = "samples"'
+            raise SpecError(f'method.{label}.average = "nova" with train.parts.{part} = "all": {told}')
+    if twice := (train.parts or {}).keys() & set(read_frozen(train.freeze) or ()):
         raise SpecError(f'train.freeze = "{min(twice)}": train.parts lists it too, but a frozen part is not shared; leave out one')
-    if options.parts:
-        own = ", ".join(f'{name} = "{kind}"' for name, kind in options.parts)
-        raise SpecError(f"{where}: method.{label} itself has parts ({own}); take fedavg for others")
-    if options.clusters == "auto":
-        raise SpecError(f'{where}: method.{label}.clusters = "auto": what travels depends on their number; give a number')
-    if options.own_server:
-        raise SpecError(f"{where}: the step of the server is method.{label}'s own, on whole models; leave it out for this method")
-    if not options.averaged:
-        raise SpecError(f"{where}: method.{label} keeps other models than averages of clusters; leave it out for this method")
 
 
 def divided_by(train: SaysParts) -> str:

@@ -13,9 +13,7 @@ class Stop:
     """A run ends at the first evaluation at which its metric has not become better for `patience` rounds."""
 
     patience: int = option(20, "rounds without a better value", low=1)
-    metric: str = option(
-        "val_loss", "of the history; none is measured on test data", choices=("val_loss", "val_accuracy", "train_loss")
-    )
+    metric: str = option("val_loss", "metric to watch; none uses test data", choices=("val_loss", "val_accuracy", "train_loss"))
 
 
 def read_stop(value: Value) -> Stop | None:

@@ -23,9 +23,9 @@ class Forced:
     gram: int | None = option(None, "clients of up to this many samples train on their Gram matrix (0: none)", low=0)
     keep: bool | None = option(None, "make the Gram matrices of all clients once, before the first round")
     lanes: int | None = option(None, "clients side by side at a time (1: one after another, 0: all at once)", low=0)
-    stream: int | None = option(None, "participants that methods which need only sums take at a time (0: all at once)", low=0)
+    stream: int | None = option(None, "participants trained at a time by methods that need only sums of updates (0: all)", low=0)
     devices: int | None = option(None, "devices that share a round's participants", low=1)
-    quick: bool | None = option(None, "compile in half the time, to code that may take half as long again (only on a CPU)")
+    quick: bool | None = option(None, "compile in half the time, to code that may run 1.5 times as long (CPU only)")
     pool: str | None = option(None, "every device holds all samples, or only those of its clients", choices=("copied", "sharded"))
 
 
@@ -36,42 +36,38 @@ class Train:
     rounds: int = option(100, "communication rounds", low=1, high=10**9)
     participation: int | float = option(1.0, "a round's clients: a fraction up to 1.0 of those that train, or a count", above=0)
     epochs: int | None = option(None, "local passes over a client's data (1 unless `steps` is given)", low=1, high=10**9)
-    steps: int | None = option(None, "local optimiser steps, in place of `epochs`", low=1, high=10**9)
+    steps: int | None = option(None, "local optimiser steps, instead of `epochs`", low=1, high=10**9)
     batch: int | str = option(10, "samples per step, or all of them", low=1, choices=("full",))
     lr: float = option(0.03, "learning rate", low=0, traced=True)
     lr_decay: float = option(1.0, "round t uses lr · lr_decay^t", above=0, high=1, traced=True)
-    momentum: float = option(0.0, "momentum of SGD, reset at each local start (but for keep_state)", low=0, traced=True)
+    momentum: float = option(0.0, "momentum of SGD, reset in each round unless keep_state is set", low=0, traced=True)
     weight_decay: float = option(0.0, "adds weight_decay · w to the gradient", low=0, traced=True)
     optimizer: str | Table = option("sgd", 'a name of optax, or a table { name = "adam", b1 = 0.8 }')
-    keep_state: bool = option(
-        False, "a client's optimiser goes on from its last training, in place of beginning anew in each round"
-    )
+    keep_state: bool = option(False, "keep each client's optimiser state between rounds")
     eval_every: int = option(1, "rounds between evaluations", low=1, high=10**9)
     dropout: float = option(0.0, "chance that a participant drops out of a round", low=0, traced=True)
     stragglers: float = option(0.0, "chance that a participant does only part of its steps", low=0, high=1, traced=True)
     straggler_work: float = option(0.5, "the part of its steps that a straggler does", above=0, high=1, traced=True)
-    score: str = option("all", "whom to score: everybody, or clients that have a cluster", choices=("all", "assigned"))
+    score: str = option("all", "which clients to score: all, or only those that have a cluster", choices=("all", "assigned"))
     test_clients_choose: str = option(
         "holdout",
-        "clients that never train choose a model on half of their test samples and are scored on the rest, or both on all",
+        "clients that never train choose a model on half of their test samples and are scored on the rest, or do both on all",
         choices=("holdout", "test_loss"),
     )
     eval_clients: int | None = option(None, "score only this many clients, drawn at random", low=1)
     precision: str = option(
         "highest",
-        "of matrix products on accelerators; bfloat16: networks compute in it, everywhere",
+        "precision of matrix products on accelerators; bfloat16: networks compute in it on any device",
         choices=("highest", "high", "default", "bfloat16"),
     )
     metrics: tuple[str, ...] | None = option(None, "metrics to record at each evaluation: macro_f1, average_precision, or your own")
-    discrepancy: str = option("after", "from the model after or at the start of the round", choices=("after", "start"))
+    discrepancy: str = option("after", "measure it from the model after the round, or at its start", choices=("after", "start"))
     privacy: str | Table | None = option(None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }")
     compress: str | Table | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }')
     attack: str | Table | None = option(None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }')
-    robust: str | Table | None = option(None, 'in place of means: "median", "krum", or a table')
-    stop: str | Table | None = option(
-        None, 'end a run that gets no better: { patience = 20, metric = "val_loss" }', choices=("none",)
-    )
-    server: str | Table | None = option(None, 'an optimiser that moves clusters in place of the mean: { name = "adam", lr = 0.1 }')
+    robust: str | Table | None = option(None, 'replace the mean: "median", "krum", or a table')
+    stop: str | Table | None = option(None, 'early stopping: { patience = 20, metric = "val_loss" }', choices=("none",))
+    server: str | Table | None = option(None, 'an optimiser at the server: { name = "adam", lr = 0.1 }')
     parts: Table | None = option(None, 'who shares which part of a model: { body = "all", head = "client" }, else "cluster"')
     schedule: str | None = option(
         None, "alternate: a client trains its head for head_epochs, then the body for `epochs`", choices=("alternate",)
@@ -81,16 +77,16 @@ class Train:
         None, 'parts that do not train in the rounds and are never sent: "head", or a list of parts'
     )
     finetune_steps: int | None = option(
-        None, "local steps of the whole model before a last score, in columns of its own (0: none)", low=0, high=10**9
+        None, "local steps of the whole model after the last round, scored in separate columns (0: none)", low=0, high=10**9
     )
     lora: str | Table | Lora | None = option(
-        None, 'only adapters train: { rank = 8, alpha = 16, where = "attention" }', choices=("none",)
+        None, 'LoRA, only adapters train: { rank = 8, alpha = 16, where = "attention" }', choices=("none",)
     )
     clock: str | Table | None = option(
         None, "a simulated clock: { step_ms = 5, down_mbps = 20, up_mbps = 5, deadline_s = 60 }", choices=("none",)
     )
     asynchronous: str | Table | None = option(
-        None, "the server waits for some updates only, on that clock: { buffer = 10 }", choices=("none",)
+        None, "the server waits for some updates only, on this clock: { buffer = 10 }", choices=("none",)
     )
     plan: str | Table | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 _HEADLINES = ("accuracy_worst10", "accuracy_client_std", "loss_last", "ari_last", "clusters_last", "bytes_up", "bytes_down")
 _TO_TARGET = ("round_to_target", "bytes_to_target", "clock_to_target")
-_DRAWN = 60
-"""The most runs that the small plots of a notebook read."""
 
 
 class Result(KeptModels):
@@ -95,11 +93,9 @@ class Result(KeptModels):
         return f"Result({', '.join(f'{k}={v}' for k, v in self._facts().items())})"
 
     def _repr_html_(self) -> str:
-        from cfljax.results.sparkline import plots
-
         rows = self._facts() | {k: frames.short(v) for k, v in self.summary.items() if k in _HEADLINES}
         cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>" for k, v in rows.items())
-        return f"<table>{cells}</table>{plots({'': self.history})}"
+        return f"<table>{cells}</table>"
 
     def _facts(self) -> dict[str, str]:
         facts = {"method": self.method, "seed": str(self.seed), "status": self.status}
@@ -231,14 +227,8 @@ class Results:
         return f"{self._title()}\n{frames.overview(self.rows).to_string(index=False)}" if len(self) else self._title()
 
     def _repr_html_(self) -> str:
-        from cfljax.results.sparkline import plots
-
         table = frames.overview(self.rows).to_html(index=False) if len(self) else ""
-        curves: dict[str, dict[str, np.ndarray]] = {}
-        for number, result in enumerate(self._each("history/")):
-            if number < _DRAWN and result.status == "done":  # the first run of each method
-                curves.setdefault(result.label, result.history)
-        return f"<p>{html.escape(self._title())}</p>{table}{plots(curves)}"
+        return f"<p>{html.escape(self._title())}</p>{table}"
 
     def _title(self) -> str:
         left = f", {self.left_out} of an earlier spec left out" if self.left_out else ""

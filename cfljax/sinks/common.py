@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Protocol
 
 from cfljax.errors import SpecError
-from cfljax.registry.options import Table
 from cfljax.results.frames import curves
 from cfljax.results.result import Result
 
@@ -62,11 +61,3 @@ def summary(result: Result) -> dict[str, float]:
     """The headline numbers and the seconds of a run, without numbers that are missing or not finite."""
     numbers = result.summary | {f"seconds_{name}": value for name, value in result.record.get("timings", {}).items()}
     return {name: float(value) for name, value in numbers.items() if value is not None and math.isfinite(value)}
-
-
-def flat(table: Table, prefix: str = "") -> Table:
-    """A table without nested tables: their keys become dotted names, after `prefix`."""
-    flattened: Table = {}
-    for key, value in table.items():
-        flattened |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flattened
