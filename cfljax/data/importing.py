@@ -171,7 +171,7 @@ def read_numpy(place: Path, _: Wanted) -> list[Part]:
     held = npz.list_arrays(place) if place.is_file() else {file.stem for file in place.glob("*.npy")}
     sides = [side for side in ("_train", "_test") if f"x{side}" in held] if "x_train" in held else [""]
     if f"x{sides[0]}" not in held:
-        raise DataError(f"{place}: must hold arrays x_train and y_train, or x and y")
+        raise DataError(f"{place}: must hold arrays x_train and y_train, or x and y; it has {', '.join(sorted(held)) or 'none'}")
     found = []
     for side in sides:
         x, y, user, coarse = (f"{key}{side}" for key in ("x", "y", "user", "y_coarse"))
