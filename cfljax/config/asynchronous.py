@@ -7,7 +7,7 @@ import dataclasses
 from cfljax.config.clock import Clock
 from cfljax.config.transit import Transit
 from cfljax.errors import SpecError
-from cfljax.registry.options import Value, check, option
+from cfljax.registry.options import option
 
 TABLE = "train.asynchronous"
 _OWNERS = {"exponent": (0.5, "polynomial"), "slope": (10.0, "hinge"), "grace": (4.0, "hinge")}
@@ -38,15 +38,6 @@ class Asynchronous:
         for name, (_, owner) in _OWNERS.items():
             if (value := getattr(self, name)) is not None and self.staleness != owner:
                 raise SpecError(f'{where}.{name} = {value}: belongs to staleness = "{owner}"')
-
-
-def read_asynchronous(value: Value) -> Asynchronous | None:
-    """Check the options of the table; None and "none" mean no table."""
-    if value is None or value == "none":
-        return None
-    if isinstance(value, Asynchronous):
-        return value
-    return check(Asynchronous, dict(value), TABLE)
 
 
 def check_asynchronous(

@@ -13,7 +13,7 @@ from cfljax import data, keys, models
 from cfljax.config import Run
 from cfljax.config.asynchronous import check_buffer
 from cfljax.config.frozen import canonical
-from cfljax.config.lora import read_lora
+from cfljax.config.lora import Lora
 from cfljax.config.parts import Pairs, list_pairs
 from cfljax.config.transit import keeps_dropped
 from cfljax.devices import compiled
@@ -169,10 +169,11 @@ def model_of(run: Run, federation: Federation) -> Model:
     """The run's model, for the samples of this federation."""
     options = run.model.options
     half, shape, classes = run.train.precision == "bfloat16", sample_shape(federation), federation.classes
-    lora = None if (told := read_lora(run.train.lora)) is None else Adapters(told.rank, told.alpha, told.where, told.head)
+    lora = run.train.lora
+    adapters = Adapters(lora.rank, lora.alpha, lora.where, lora.head) if isinstance(lora, Lora) else None
     pool = federation.pool
     tokens = len(shape) == 1 and (hasattr(options, "vocabulary") or (pool.x.dtype == np.int32 and pool.table is None))
-    return _model(run.model.name, options, canonical(options), shape, classes, federation.several, half, tokens, lora)
+    return _model(run.model.name, options, canonical(options), shape, classes, federation.several, half, tokens, adapters)
 
 
 def _frozen(run: Run) -> tuple[str, Value, str] | None:
