@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import contextlib
 import gc
 import io
@@ -82,36 +81,10 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-WRITTEN = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
-"""The types of files whose last lines wait in memory."""
-
-
-class Ending:
-    """The end of a process that has done its work: what was registered for it is called, files are written out, and it ends there.
-    Python would first free all that JAX has made, which takes a third of a second and which the system does anyway."""
-
-    def __init__(self) -> None:
-        """To be made before anything else is registered, so that it comes last."""
-        self.code: int | None = None
-        """The exit code; None: an exception ends the process."""
-        for number in RAISED:
-            signal.signal(number, _answer)  # also before `main`, while modules are imported
-        atexit.register(self._end)
-
-    def _end(self) -> None:
-        if self.code is None:
-            return
-        if (logging := sys.modules.get("logging")) is not None:
-            logging.shutdown()
-        for file in (each for each in gc.get_objects() if type(each) in WRITTEN):  # of plug-ins, too
-            try:
-                file.flush()
-            except (BrokenPipeError, ValueError):  # the program that reads the output has ended, or the file is closed
-                pass
-            except OSError as error:
-                os.write(2, f"cfljax: {error.strerror or error}\n".encode())
-                self.code = self.code or 3
-        os._exit(self.code)
+def answer_signals() -> None:
+    """Answer signals from here on, also while modules are imported."""
+    for number in RAISED:
+        signal.signal(number, _answer)
 
 
 def replace_unknown_characters() -> None:
@@ -123,7 +96,9 @@ def replace_unknown_characters() -> None:
 
 def _carry_out(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
     """The part of `main` that a signal may interrupt: `main` catches the exceptions that `_answer` raises in here."""
-    return run(parser.parse_args(arguments))
+    code = run(parser.parse_args(arguments))
+    sys.stdout.flush()
+    return code
 
 
 def _warn(
