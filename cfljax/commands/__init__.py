@@ -80,13 +80,6 @@ def warn_of_divergence(records: Iterable[Table]) -> None:
         print(f"cfljax: {runs} diverged, the first in round {first}: lower train.lr ({rates})", file=sys.stderr)
 
 
-def positive(text: str) -> int:
-    """The value of a flag that takes a whole number from 1."""
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
-        raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 1")
-    return int(text)
-
-
 def accuracy(text: str) -> float:
     """The value of a flag that takes an accuracy: a fraction above 0 and up to 1."""
     value = float(text)
