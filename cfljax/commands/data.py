@@ -33,7 +33,7 @@ among the data sets that tensorflow-datasets has prepared."""
 
 
 def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
-    """The flags of the data command and of its actions."""
+    """Make the parser of the data command and of its actions."""
     whole = command_parser(prog, ABOUT, EXAMPLES)
     actions = whole.add_subparsers(dest="action", required=True, metavar="list | prepare | import | describe")
 
@@ -146,7 +146,7 @@ def imported(arguments: argparse.Namespace) -> dict[str, Value]:
 
 
 def table_of(source: Source, by_domain: bool = False) -> dict[str, Value]:
-    """The table of a spec that uses the data: their owners are the clients, else clients with label skew are drawn."""
+    """Return the table of a spec that uses the data: their owners are the clients, else clients with label skew are drawn."""
     drawn = {"partition": "dirichlet" if source.y_train.ndim == 1 else "iid", "clients": max(2, min(20, len(source.y_train) // 10))}
     table = {"name": source.name} | (drawn if source.user_train is None else {"partition": "domains" if by_domain else "user"})
     in_columns = source.x_train.ndim == 2 and source.x_train.dtype == "float32"  # columns of a table, each in its own unit

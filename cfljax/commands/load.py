@@ -23,7 +23,7 @@ EXAMPLES = """  python -m cfljax.load results/quickstart
 
 
 def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
-    """The flags."""
+    """Make the parser."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("folder", metavar="DIR", help="a results folder")
     flags.add_argument("--status", action="store_true", help="print how many runs are done, failed and left")

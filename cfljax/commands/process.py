@@ -88,14 +88,14 @@ def answer_signals() -> None:
 
 
 def replace_unknown_characters() -> None:
-    """Print question marks for characters that the encoding of the terminal lacks, in place of an error."""
+    """Print question marks instead of characters that the encoding of the terminal lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def _carry_out(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
-    """The part of `main` that a signal may interrupt: `main` catches the exceptions that `_answer` raises in here."""
+    """Do the part of `main` that a signal may interrupt: `main` catches the exceptions that `_answer` raises in here."""
     code = run(parser.parse_args(arguments))
     sys.stdout.flush()
     return code
@@ -149,7 +149,7 @@ def _answer(number: int, frame: FrameType | None) -> None:
 
 
 def _retry(number: int) -> bool:
-    """Handle the signal again in RETRY_AFTER seconds; False where the system has no timers."""
+    """Handle the signal again in RETRY_AFTER seconds; return False if the system has no timers."""
     if not hasattr(signal, "setitimer"):
         return False
     signal.signal(signal.SIGALRM, lambda _, frame: _answer(number, frame))

@@ -24,7 +24,7 @@ EXAMPLES = """  python -m cfljax.report results/quickstart
 
 
 def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
-    """The flags of the report command."""
+    """Make the parser of the report command."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("folders", nargs="*", metavar="DIR", help="results folders of sweeps")
     where = "where to write (default: DIR/report; of several folders: report)"

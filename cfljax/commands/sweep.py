@@ -29,7 +29,7 @@ EXAMPLES = """  python -m cfljax.sweep
 
 
 def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
-    """The flags of the sweep command."""
+    """Make the parser of the sweep command."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the spec of the sweep (default: the quickstart)")
     add_flags_of_sweeps(flags)
@@ -130,7 +130,7 @@ def _check(flags: argparse.Namespace) -> None:
 
 
 def _check_unused(flags: argparse.Namespace) -> None:
-    """Refuse flags that say nothing to --dry-run or --explain, which train nothing."""
+    """Refuse flags that have no effect with --dry-run or --explain, which train nothing."""
     if not (flags.dry_run or flags.explain):
         return
     asked = "--dry-run" if flags.dry_run else "--explain"
@@ -144,12 +144,12 @@ def _check_unused(flags: argparse.Namespace) -> None:
 
 
 def _is_worker(place: str, processors: str) -> bool:
-    """Whether these are what a worker is started with: `k/n`, and numbers of processors."""
+    """Return whether these are what a worker is started with: `k/n`, and numbers of processors."""
     return _share(place) is not None and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
 
 
 def _share(written: str) -> tuple[int, int] | None:
-    """(i, n) from `i/n` with i < n; None for anything else."""
+    """Parse `k/n`; None if it has another form."""
     at = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", written)
     return (int(at[1]), int(at[2])) if at is not None and int(at[1]) < int(at[2]) else None
 
@@ -180,7 +180,7 @@ def _devices(flags: argparse.Namespace) -> Shape | None:
 
 
 def _part(written: str | None) -> tuple[int, int] | None:
-    """The part of the runs that `--shard` asks for; None for all."""
+    """Return the part of the runs that `--shard` asks for; None for all."""
     part = None if written is None else _share(written)
     if written is not None and part is None:
         raise SpecError(f"--shard {written[:30]}: must be I/N with I from 0 to N - 1, as in 0/4")

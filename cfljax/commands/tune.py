@@ -27,7 +27,7 @@ EXAMPLES = """  python -m cfljax.tune spec.toml
 
 
 def parser(prog: str = "python -m cfljax.tune") -> argparse.ArgumentParser:
-    """The flags of the tune command."""
+    """Make the parser of the tune command."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("spec", metavar="SPEC.toml", help="the spec with the settings to try")
     add_flags_of_sweeps(flags)

@@ -20,7 +20,7 @@ class Setting(NamedTuple):
 
     @property
     def varies(self) -> Table:
-        """The options in which it differs from others."""
+        """Return the options in which it differs from others."""
         return dict(self.runs[0].varies)
 
 
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
 
 
 def lay_out(spec: Spec, metric: str = "val_accuracy", budget: float | None = None) -> Plan:
-    """The search that a spec describes; SpecError for one that cannot be made. `budget`: whole runs, all methods together."""
+    """Plan the search that a spec describes; raise a SpecError if there can be none. `budget`: whole runs, all methods together."""
     search = spec.search
     if metric not in halving.METRICS:
         test = metric.startswith(("accuracy", "loss"))
@@ -110,12 +110,12 @@ def _groups(runs: list[Run]) -> list[Group]:
 
 
 def canonical_data(run: Run) -> str:
-    """Equal for runs on the same data, whatever their seeds."""
+    """Return a string that is equal for runs on the same data, whatever their seeds."""
     return dataclasses.replace(run.data, seed=0).spelled + canonical({"seed": run.data.seed})
 
 
 def _within(groups: list[Group], steps: list[int], reduce: int, rounds: float, budget: float) -> list[Group]:
-    """The groups with as many of their settings as this number of rounds for each seed allows."""
+    """Return the groups with as many of their settings as this number of rounds for each seed allows."""
     number = halving.affordable(max(len(group.settings) for group in groups), steps, reduce, rounds)
     if not number:
         least = len(groups) * len(groups[0].settings[0].runs)
