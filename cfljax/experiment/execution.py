@@ -54,7 +54,7 @@ class Choice(NamedTuple):
     buffer: int = 0
     """How many of the participants' updates the server waits for (`train.asynchronous`); 0: for all."""
     typical: bool = False
-    """Whether `by_steps` and `by_gram` are for a typical core, as those of short runs are: to measure this machine takes longer
+    """Whether `by_steps` and `by_gram` are for a typical core, as for short runs: to measure this machine takes longer
     than such a run."""
 
 

@@ -6,8 +6,8 @@ different clusters are different clients, so a round is one such mechanism, what
 cluster, and with which weight, counts as known.
 
 Participants are drawn without replacement. Where the sums tell who was drawn (a cluster without participants does not move; the
-noise follows the largest weight in the draw), the draw counts as known: ε is that of as many Gaussian mechanisms as a client has
-rounds, and only how many these are is left to chance. One sum a round with equal weights hides who is in it: there the smaller
+noise follows the largest weight in the draw), the draw counts as known: ε is computed for as many Gaussian mechanisms as a
+client has rounds, and only their number is left to chance. One sum a round with equal weights hides who is in it: there the smaller
 ε of a hidden draw counts, by the accountant of dp-accounting. That takes each round's draw to be all that is hidden: what a client
 would send must follow from its data and what is public. Where it depends on when the client was drawn before (by error feedback,
 `train.keep_state`, a part that stays with it, the x_i of FedBCD, the h_i of FedDyn), the draw counts as known. So it does with

@@ -1,4 +1,4 @@
-"""A search before anything is computed: which settings of which method compete, in which rungs, within which budget."""
+"""The plan of a search, before anything is computed: the settings of each method that compete, the rungs, and the budget."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def lay_out(spec: Spec, metric: str = "val_accuracy", budget: float | None = Non
 
 
 def _with_seeds(spec: Spec, seeds: tuple[int, ...]) -> list[Run]:
-    """Return the settings of each row of the spec, with the seeds of the search in place of the spec's. Rows may share settings."""
+    """Return the settings of each row of the spec, with the seeds of the search. Rows may share settings."""
     first: dict[tuple[str, bool, str], Run] = {}
     for run in spec.runs():
         for label, follows in run.called:

@@ -43,7 +43,7 @@ class Options(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How many runs of the spec ended in which way, those of earlier starts included."""
+    """How many runs of the spec ended in which way, including runs of earlier starts."""
 
     done: int
     diverged: int
@@ -80,7 +80,7 @@ def lay_down(
 
 
 def _warn_of_less(spec: Spec, store: Store, keep: str) -> None:
-    """Warn in one line of runs of which an earlier start has kept less than this one is to keep: they are not computed again."""
+    """Warn in one line if an earlier start kept less of its runs than this one keeps: they are not computed again."""
     wanted = {"models": ("models", "labels"), "labels": ("labels",)}.get(keep, ())
     records = [record for run in spec.units() if (record := store.record(run.id)) is not None and record["status"] != "failed"]
     for name in wanted:

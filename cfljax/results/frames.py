@@ -26,7 +26,7 @@ CURVES = (
     "bytes_up",
     "bytes_down",
 )
-"""Columns of the history frame after those of the run and `round`; the diagnostics of methods and the user's metrics follow."""
+"""Columns of the history frame after `round`; the diagnostics of methods and the user's metrics follow."""
 
 SOMETIMES = (
     *("accuracy_at_best_val", "round_of_best_val", "epsilon", "epsilon_choice"),

@@ -109,9 +109,9 @@ class Result(KeptModels):
 class Results:
     """The finished runs of a results folder. Records are read at once, arrays when they are asked for.
 
-    The runs are those of the folder's plan, in its order; those of an earlier spec only if `everything`. Their labels and
+    The runs are the runs of the folder's plan, in its order, with `everything` also runs of an earlier spec. Their labels and
     the options that vary come from the plan's spec, not from what an earlier start has recorded. `target`: the accuracy to which
-    rounds and bytes are counted. `sweep`: the sweep that a start has asked for (`Spec.shown`), in place of the folder's plan, which
+    rounds and bytes are counted. `sweep`: the sweep that a start has asked for (`Spec.shown`), instead of the folder's plan, which
     another start may have replaced since."""
 
     def __init__(
