@@ -9,11 +9,12 @@ import numpy as np
 from cfljax.federation import common
 from cfljax.federation.common import Partition, Rng, Sized
 from cfljax.federation.groups import even_angles, rotations
+from cfljax.federation.pachinko import Pachinko, allocate
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
-CUT_HELP = '"shards": the test part is cut like the training part; "classes": by each client\'s class mix'
+CUT_HELP = '"shards": test samples are dealt like training samples; "classes": by each client\'s class mix'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Shards(Sized):
     """Options of `shards`."""
 
     shards: int = option(2, "shards per client", low=1)
-    holdout: float = option(0.0, "share of the training samples that becomes the test part; 0: use the test set", low=0, high=0.9)
+    holdout: float = option(0.0, "share of the training samples used for testing; 0: use the test set", low=0, high=0.9)
     test_cut: str = option("shards", CUT_HELP, choices=("shards", "classes"))
 
 
@@ -65,7 +66,7 @@ class Classes(Sized):
     balance: str = option("equal", '"equal" sizes, or "power": log-normal shares', choices=("equal", "power"))
     sigma: float = option(2.0, "standard deviation of the logarithm of a share (power)", low=0)
     min_samples: int = option(10, "smallest wanted size (power)", low=1)
-    groups: int | None = option(None, "clients of a group hold the same classes; left out: every client draws its own", low=1)
+    groups: int | None = option(None, "clients of a group hold the same classes; default: each client draws its own", low=1)
 
 
 def classes(options: Classes, source: Source, rng: Rng) -> Parts:
@@ -146,18 +147,29 @@ class Dirichlet(Sized):
     """Options of `dirichlet`."""
 
     alpha: float = option(0.5, "concentration: small is one class per client, large is iid", above=0)
-    min_samples: int = option(2, "smallest training set of a client; shares are drawn again until all have this many", low=0)
-    rotate: int = option(1, "groups of clients that see the images rotated (2: half of the clients by 180 degrees)", low=1)
+    min_samples: int = option(2, "smallest training set of a client; shares are drawn again until all are as large", low=0)
+    balance: str = option(
+        "shares",
+        "each class in shares over the clients; or clients of equal size draw mixes of classes",
+        choices=("shares", "equal"),
+    )
+    rotate: int = option(1, "groups that see images rotated (2: half of the clients by 180 degrees)", low=1)
 
 
 def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
     """Divide each class over the clients in Dirichlet shares. `samples_per_client` is the mean.
 
+    With `balance = "equal"` each client draws its own mix of classes, and then its samples one after another, as in Pachinko.
     With `rotate`, blocks of clients see rotated images, and these are the true groups."""
     rows, clients = common.training_rows(options, source, rng), options.clients
     common.check_most("rotate", options.rotate, clients, f"there are {clients} clients")
     common.check_most("min_samples", options.min_samples, len(rows) // clients, f"{clients} clients share {len(rows)} samples")
-    train = common.deal(_dirichlet_counts(options, common.label_of(source, rows), source.classes, rng), rows, source, rng)
+    if options.balance == "equal":
+        each = (clients, len(rows) // clients)
+        train = allocate(common.label_of(source, rows), np.arange(source.classes), each, Pachinko(alpha=options.alpha), rng)
+        train = [rows[mine] for mine in train]
+    else:
+        train = common.deal(_dirichlet_counts(options, common.label_of(source, rows), source.classes, rng), rows, source, rng)
     test = common.choose_test_part(options, train, source, rng)
     if options.rotate == 1:
         return Parts(train, test, common.no_group(clients))
