@@ -43,10 +43,7 @@ def shards(options: Shards, source: Source, rng: Rng) -> Parts:
     rows, held_out = rows[:kept], rows[kept:] if options.holdout else rng.permutation(common.test_rows(source))
     pieces = options.clients * options.shards
     common.check_most("clients", options.clients, kept // options.shards, f"{pieces} shards of {kept} training samples")
-    if options.samples_per_client is not None:
-        why = f"{options.clients} clients share {kept} training samples"
-        common.check_most("samples_per_client", options.samples_per_client, kept // options.clients, why)
-        rows = rows[: options.samples_per_client * options.clients]
+    rows = common.keep_wanted(options, rows)
     owner = rng.permutation(pieces).reshape(options.clients, options.shards)
     train = _shards(rows, source, owner)
     test: list[np.ndarray] | np.ndarray = held_out
@@ -94,11 +91,7 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
 def _wanted_sizes(options: Classes, total: int, rng: Rng) -> np.ndarray:
     if options.balance == "equal":
         return np.full(options.clients, total // options.clients)
-    common.check_most(
-        "min_samples", options.min_samples, total // options.clients, f"{options.clients} clients share {total} samples"
-    )
-    spare = total - options.clients * options.min_samples
-    return options.min_samples + common.proportional_sizes(spare, rng.lognormal(0.0, options.sigma, options.clients))
+    return common.unequal_sizes(total, options.clients, options.min_samples, rng.lognormal(0.0, options.sigma, options.clients))
 
 
 def _pick_classes(size: np.ndarray, k: int, have: np.ndarray, rng: Rng) -> np.ndarray:
