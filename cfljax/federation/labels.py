@@ -141,10 +141,9 @@ class Dirichlet(Sized):
 
     alpha: float = option(0.5, "concentration: small is one class per client, large is iid", above=0)
     min_samples: int = option(2, "smallest training set of a client; shares are drawn again until all have this many", low=0)
+    of_each_class: int = option(0, "samples of every class that each client gets before shares of the others are drawn", low=0)
     balance: str = option(
-        "shares",
-        "each class in shares over the clients; or clients of equal size draw mixes of classes",
-        choices=("shares", "equal"),
+        "shares", "shares of each class; or mixes of classes, for clients of equal size", choices=("shares", "equal")
     )
     rotate: int = option(1, "groups of clients that see the images rotated (2: half of the clients by 180 degrees)", low=1)
 
@@ -172,10 +171,12 @@ def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
 
 def _dirichlet_counts(options: Dirichlet, labels: np.ndarray, number: int, rng: Rng, draws: int = 200) -> np.ndarray:
     """i64[C, classes]: numbers of samples of each class, drawn until all clients have `min_samples`."""
-    have, best = np.bincount(labels, minlength=number), 0
+    have, first, best = np.bincount(labels, minlength=number), options.of_each_class, 0
+    common.check_most("of_each_class", first, have.min() // options.clients, f"the smallest class has {have.min()} samples")
     for _ in range(draws):
         shares = rng.dirichlet(np.full(options.clients, options.alpha), number)
-        counts = np.stack([common.proportional_sizes(n, p) for n, p in zip(have, shares, strict=True)], 1)
+        rest = have - first * options.clients
+        counts = first + np.stack([common.proportional_sizes(n, p) for n, p in zip(rest, shares, strict=True)], 1)
         best = max(best, int(counts.sum(1).min()))
         if counts.sum(1).min() >= options.min_samples:
             return counts
