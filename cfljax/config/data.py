@@ -80,26 +80,20 @@ class _Late:
 class DataOptions:
     """The options that every data set and partition has."""
 
-    path: str | None = option(None, "folder or file of the data, in place of $CFLJAX_DATA")
+    path: str | None = option(None, "folder or file of the data, instead of $CFLJAX_DATA")
     seed: int | str = option(
-        0,
-        'of the partition, drawn once and shared by all runs; "run": each run\'s own seed',
-        low=0,
-        high=2**31 - 1,
-        choices=("run",),
+        0, 'seed of the partition, which all runs share; "run": each run uses its own seed', low=0, high=2**31 - 1, choices=("run",)
     )
     normalise: str = option(
         "unit",
-        "to [0, 1]; per pixel to mean 0 and deviation 1, of what clients train on or of all samples; or not",
+        "unit: to [0, 1]; pixel: each pixel to mean 0 and deviation 1 over training samples; pixel_all: over all samples",
         choices=("unit", "pixel", "pixel_all", "none"),
     )
     arrive: Table | None = option(None, "newcomers: { clients = 20, round = 30 } or { rate = 0.1, from = 10, until = 50 }")
     new_clients: Table | None = option(
         None, "clients that never train, scored at the end: { share = 0.2, shots = 10, steps = [0, 1, 5] }", lists=("steps",)
     )
-    validation: float = option(
-        0.0, "share of each client's training samples that nobody trains on, to choose and to stop by", low=0
-    )
+    validation: float = option(0.0, "share of each client's training samples set aside for tuning and early stopping", low=0)
 
     views: tuple[Any, ...] = option(
         (), 'how groups of clients see the data, crossed: ["label_swap", { name = "rotated", groups = 4, copies = false }]'

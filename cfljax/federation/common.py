@@ -16,7 +16,7 @@ from cfljax.types import Federation, Parts, Source
 Rng = np.random.Generator
 MAX_LOST_SHARE = 0.5
 """The share of a data set's samples of which less is used only with a warning."""
-TEST_HELP = '"own": a client\'s test samples are spread as its training samples; "global": one test set, as each client sees it'
+TEST_HELP = '"own": test samples distributed as the training samples; "global": the whole test set, as each client sees it'
 
 
 Partition = Callable[[Any, Source, Rng], Parts]
@@ -36,7 +36,7 @@ class Common:
 class Sized(Common):
     """Options of partitions whose clients can be kept small."""
 
-    samples_per_client: int | None = option(None, "training samples per client; left out: all samples are divided", low=1)
+    samples_per_client: int | None = option(None, "training samples per client; default: all samples are divided", low=1)
 
 
 def bad_option(name: str, value: Value, why: str) -> SpecError:

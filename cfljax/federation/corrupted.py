@@ -23,7 +23,7 @@ from cfljax.types import Parts, Source
 class Corrupted(Groups):
     """Options of `corrupted`."""
 
-    kinds: tuple[str, ...] = option((), f"what each group sees, of {', '.join(CORRUPTIONS)}; left out: the first of these")
+    kinds: tuple[str, ...] = option((), f"each group's corruption: {', '.join(CORRUPTIONS)}; default: the first of these")
     severity: int = option(3, "how strong, as in CIFAR-10-C", low=1, high=5)
 
     def check(self, where: str) -> None:

@@ -18,9 +18,9 @@ from cfljax.types import Parts, Source
 class Domains(Common):
     """Options of `domains`."""
 
-    clients: int = option(0, "number of clients, as many for each domain; 0: one for each", low=0)
-    samples_per_client: int | None = option(None, "training samples per client; left out: all are divided", low=1)
-    test_fraction: float = option(0.2, "test share of the training samples of a domain without test samples", low=0, high=0.9)
+    clients: int = option(0, "number of clients, equally many for each domain; 0: one for each", low=0)
+    samples_per_client: int | None = option(None, "training samples per client; default: all are divided", low=1)
+    test_fraction: float = option(0.2, "share for testing, if a domain has no test samples", low=0, high=0.9)
 
 
 def domains(options: Domains, source: Source, rng: Rng) -> Parts:

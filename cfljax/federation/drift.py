@@ -37,17 +37,17 @@ class DriftOptions:
 
     kind: str = option(
         "sudden",
-        "all of the share at once; client by client from the first to the second round of `at`; or there and back at each",
+        "all at once; one after another between the two rounds of `at`; or away and back at each round of `at`",
         choices=("sudden", "incremental", "recurrent"),
     )
-    at: tuple[int, ...] = option((), "rounds of the changes: data are seen as changed from then on", low=1)
+    at: tuple[int, ...] = option((), "rounds in which clients change", low=1)
     share: float = option(0.5, "share of the clients that change", above=0, high=1)
     what: str = option(
         "group",
-        "what changes: a client goes over to another true group; or all its labels; or its images are turned by 90 degrees",
+        "what changes: a client's true group, all its labels, or its images (rotated by 90 degrees)",
         choices=("group", "labels", "rotation"),
     )
-    file: str | None = option(None, "a CSV file of changes (round,client,group) in place of kind, at and share", file=True)
+    file: str | None = option(None, "a CSV file of changes (round,client,group) instead of kind, at and share", file=True)
 
     def check(self, where: str) -> None:
         """Reject rounds that do not ascend, or that the kind cannot have."""

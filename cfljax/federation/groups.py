@@ -47,8 +47,8 @@ class Groups:
 class Grouped(Groups, Sized):
     """Options of partitions whose groups see the data differently."""
 
-    test_clients: int = option(0, "additional clients that only test and never train (IFCA's layout)", low=0)
-    copies: bool = option(True, "every sample appears once in each group's view; false: each sample belongs to one group only")
+    test_clients: int = option(0, "additional clients that never train and are only tested (IFCA's layout)", low=0)
+    copies: bool = option(True, "each group has a copy of every sample; false: each sample belongs to one group")
 
 
 def _choose_portions(rows: np.ndarray, groups: int, copies: bool, rng: Rng) -> list[np.ndarray]:
@@ -171,7 +171,7 @@ def even_angles(groups: int) -> tuple[float, ...]:
 class Rotated(Groups):
     """Options of `rotated`."""
 
-    angles: tuple[float, ...] = option((), "a group's angle in degrees, counter-clockwise; left out: evenly around the circle")
+    angles: tuple[float, ...] = option((), "each group's angle in degrees, counter-clockwise; default: evenly spaced")
 
 
 def rotated(options: Rotated, source: Source, _: Rng) -> See:

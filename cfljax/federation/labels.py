@@ -14,7 +14,7 @@ from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
-CUT_HELP = '"shards": the test part is cut like the training part; "classes": by each client\'s class mix'
+CUT_HELP = '"shards": test samples are dealt like training samples; "classes": by each client\'s class mix'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Shards(Sized):
     """Options of `shards`."""
 
     shards: int = option(2, "shards per client", low=1)
-    holdout: float = option(0.0, "share of the training samples that becomes the test part; 0: use the test set", low=0, high=0.9)
+    holdout: float = option(0.0, "share of the training samples used for testing; 0: use the test set", low=0, high=0.9)
     test_cut: str = option("shards", CUT_HELP, choices=("shards", "classes"))
 
 
@@ -63,7 +63,7 @@ class Classes(Sized):
     balance: str = option("equal", '"equal" sizes, or "power": log-normal shares', choices=("equal", "power"))
     sigma: float = option(2.0, "standard deviation of the logarithm of a share (power)", low=0)
     min_samples: int = option(10, "smallest wanted size (power)", low=1)
-    groups: int | None = option(None, "clients of a group hold the same classes; left out: every client draws its own", low=1)
+    groups: int | None = option(None, "clients of a group hold the same classes; default: each client draws its own", low=1)
 
 
 def classes(options: Classes, source: Source, rng: Rng) -> Parts:
@@ -140,12 +140,12 @@ class Dirichlet(Sized):
     """Options of `dirichlet`."""
 
     alpha: float = option(0.5, "concentration: small is one class per client, large is iid", above=0)
-    min_samples: int = option(2, "smallest training set of a client; shares are drawn again until all have this many", low=0)
-    of_each_class: int = option(0, "samples of every class that each client gets before shares of the others are drawn", low=0)
+    min_samples: int = option(2, "smallest training set of a client; shares are drawn again until all are as large", low=0)
+    of_each_class: int = option(0, "samples of every class that each client gets before the shares", low=0)
     balance: str = option(
         "shares", "shares of each class; or mixes of classes, for clients of equal size", choices=("shares", "equal")
     )
-    rotate: int = option(1, "groups of clients that see the images rotated (2: half of the clients by 180 degrees)", low=1)
+    rotate: int = option(1, "groups that see images rotated (2: half of the clients by 180 degrees)", low=1)
 
 
 def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:

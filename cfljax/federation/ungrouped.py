@@ -17,7 +17,7 @@ from cfljax.types import Parts, Source
 class Iid(Sized):
     """Options of `iid`."""
 
-    holdout: float = option(0.0, "share of the training samples that becomes the test part; 0: use the test set", low=0, high=0.9)
+    holdout: float = option(0.0, "share of the training samples used for testing; 0: use the test set", low=0, high=0.9)
 
 
 def iid(options: Iid, source: Source, rng: Rng) -> Parts:
@@ -71,7 +71,7 @@ class User(Common):
     clients: int = option(0, "keep this many training users, drawn at random; 0: all", low=0)
     samples_per_client: int | None = option(None, "keep at most this many training samples of a user", low=1)
     min_samples: int = option(1, "leave out training users with fewer samples", low=1)
-    test_fraction: float = option(0.2, "test share of the training samples of a user without test samples", low=0, high=0.9)
+    test_fraction: float = option(0.2, "share for testing, if a user has no test samples", low=0, high=0.9)
     test_only: str = option("drop", "users with test samples only: left out, or clients that never train", choices=("drop", "keep"))
 
 

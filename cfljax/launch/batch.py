@@ -1,4 +1,4 @@
-"""One batch, from its configuration to units in the results folder."""
+"""Compute one batch, from its configuration to units in the results folder."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def run_batch(
     catch: bool = True,
     until: int | None = None,
 ) -> list[Unit]:
-    """The units of a batch, computed on this machine. `keep`: as for `unit`. With `catch`, an exception becomes `failed` records,
-    so that a sweep goes on; but what the next batch would meet, too (no data, no disk), is raised, and InHalves where a smaller
-    batch may do better. `until`: pause after this number of rounds, with a checkpoint; a paused batch has no units."""
+    """Compute a batch on this machine and return its units. With `catch`, an exception becomes `failed` records, so that a sweep
+    goes on; but an error that the next batch would meet, too (no data, no disk), is raised, and InHalves if a smaller batch may do
+    better. `keep`: as for `unit`. `until`: pause after this number of rounds, with a checkpoint; a paused batch has no units."""
     units, error = [], None
     lazy.load()  # a JAX that cannot be imported is no fault of the run
     try:
@@ -97,7 +97,7 @@ def _units(
 
 
 def plan_of(parts: Assembled, width: int, machine: Machine) -> str:
-    """The execution plan in words, as records have it. The table in it may be written as `train.plan`."""
+    """Describe the execution plan for records. The table in the text may be written as `train.plan`."""
     plan, grid = parts.plan, {} if parts.mesh is None else dict(parts.mesh.shape)
     kept = parts.federation.train.grams is not None
     forced: Table = {"lanes": plan.lanes, "gram": plan.gram, "keep": kept, "stream": plan.stream}
@@ -111,8 +111,8 @@ def plan_of(parts: Assembled, width: int, machine: Machine) -> str:
 def _simulate(
     batch: Batch, parts: Assembled, progress: OnProgress | None, checkpoints: Checkpoints | None, until: int | None
 ) -> list[Output]:
-    """The batch's outputs, from its checkpoint where it has one that fits. Processes other than process 0 have no `checkpoints`;
-    they go on from what process 0 has loaded."""
+    """Simulate the batch, from its checkpoint if it has one that fits. Processes other than process 0 have no `checkpoints`; they
+    go on from what process 0 has loaded."""
 
     def after_chunk(done: int, accuracy: np.ndarray) -> None:
         known = accuracy[np.isfinite(accuracy)]
@@ -136,8 +136,8 @@ def _simulate(
 
 
 def unit(run: Run, output: Output, keep: str, federation: Federation | None = None, plan: str | None = None) -> Unit:
-    """A finished run as it is kept. `keep`: "models" (and labels), "labels" or "none". With the federation, the report
-    knows the true groups and the sizes of the clients. `plan`: see `plan_of`."""
+    """Make the unit of a finished run. `keep`: "models" (and labels), "labels" or "none". With the federation, the report knows the
+    true groups and the sizes of the clients. `plan`: see `plan_of`."""
     arrays = {f"history/{name}": _small(values) for name, values in output.history.items() if values.ndim == 1}
     wide = {name: values for name, values in output.history.items() if values.ndim > 1} | output.diag
     arrays |= {f"diag/{run.method}/{name}": _small(values) for name, values in wide.items()}
@@ -182,7 +182,7 @@ def _score_views(run: Run, labels: np.ndarray, group: Array) -> dict[str, float]
 
 
 def _groups(federation: Federation, rounds: np.ndarray) -> np.ndarray:
-    """i16[E, C]: the true group of each client after each of these rounds i32[E]; i32 where i16 cannot count the groups."""
+    """Return the true group of each client after each of these rounds i32[E]: i16[E, C], or i32 if i16 cannot count the groups."""
     assert federation.drift is not None
     phase = np.searchsorted(np.asarray(federation.drift.begin), rounds, side="right") - 1
     groups = np.asarray(federation.drift.group)[phase]
@@ -190,7 +190,7 @@ def _groups(federation: Federation, rounds: np.ndarray) -> np.ndarray:
 
 
 def failed(run: Run, why: str) -> Unit:
-    """The record of a run that raised."""
+    """Make the unit of a run that raised an error."""
     return _record(run, status="failed", error=" ".join(why.split()), timings={}, summary={}), {}
 
 

@@ -8,15 +8,15 @@ clustered by sketches of their messages, and send once more when the weights are
 Readings:
 - Message. Paper: one gradient on all local data per round. Here: the same; or −Δ/η of the local solver. Option: `local =
   "update"`.
-- Loss in the threshold (eq 7). Paper: unweighted over devices (eq. 1). Here: weighted by samples, as eq. 4 weights the
-  gradients. Option: none.
-- Angle of the threshold. Paper: no bounds. Here: the fraction is clipped to [0, 1], as a loss above l_0 would shrink the angle
-  below θ, and one below l_* push it past a right angle. Option: none.
+- Loss in the threshold (eq 7). Paper: unweighted over devices (eq. 1). Here: weighted by samples, like the gradients in eq. 4.
+  Option: none.
+- Angle of the threshold. Paper: no bounds. Here: the fraction is clipped to [0, 1]: a loss above l_0 would push the angle below
+  θ, a loss below l_* past a right angle. Option: none.
 - 1/I_C. Paper: may divide by 0. Here: max(I_C, 1). Option: none.
-- Numbers. Paper: none for θ, l_* and K-means' N. Here: ours. Option: `theta`, `l_star`, `clusters`.
+- Numbers. Paper: none for θ, l_* and the number of clusters of K-means. Here: our own. Option: `theta`, `l_star`, `clusters`.
 
-Communication per participant and round: one model down, one gradient up, and for the server's choices one float for the loss
-(`clustering = "ccs"`), one for I_k (`weights = "rfedavg"`) or M class counts (`"optimal"`). With `weights = "fedavg"` nothing more.
+Communication per participant and round: one model down, one gradient up, and for the server one float for the loss (`clustering
+= "ccs"`), one for I_k (`weights = "rfedavg"`) or M class counts (`"optimal"`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from cfljax.local.reports import mean_loss, report, report_trained
 from cfljax.local.rounds import Mixing, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
-from cfljax.registry.options import Value, option
+from cfljax.registry.options import option
 from cfljax.round.common import first_model, traffic
-from cfljax.round.config import MethodConfig, TrainOptions
+from cfljax.round.config import MethodConfig
 from cfljax.round.similarity import similarity, train_and_compare
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Updates
 
@@ -70,12 +70,12 @@ class Config(MethodConfig):
         """Gradients are sent with `local = "gradient"`."""
         return 'it sends gradients with local = "gradient"' if self.local == "gradient" else ""
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+    @property
+    def without(self) -> dict[str, str]:
         """Local training has no say where one gradient is sent."""
-        if self.local == "gradient":
-            for name, off in (("momentum", 0.0), ("weight_decay", 0.0), ("optimizer", "sgd")):
-                if getattr(train, name) != off:
-                    raise SpecError(f'{where}.local = "gradient": one plain gradient step; train.{name} needs local = "update"')
+        why = 'with local = "gradient" it takes one plain gradient step'
+        names = ("momentum", "weight_decay", "optimizer") if self.local == "gradient" else ()
+        return super().without | dict.fromkeys(names, why)
 
     def check_labels(self, where: str) -> None:
         """Classes are balanced by labels; raises SpecError."""

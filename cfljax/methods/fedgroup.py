@@ -11,26 +11,25 @@ Readings. The published text and the authors' program differ; the defaults follo
 - Length of a pre-training. Paper: E epochs (Algorithm 3). Here: 50 mini-batch steps, with the proximal term (the program).
   Option: `pretrain_epochs`.
 - Start of a group. Paper: w_0 (Algorithm 2, line 2); Algorithm 3 prints the mean of the members' updates. Here: the mean of
-  their pre-trained weights (the program). The directions are the same. Option: none.
+  their pre-trained weights (the program), which gives the same directions. Option: none.
 - Number of groups. Paper: given. Here: the same, or found from the updates of alpha · `most` clients, which the cold start then
   groups (`round/auto.py`). Option: `clusters = "auto"`, `auto`, `most`.
 - K-means of the cold start. Paper: K-means++. Here: ten restarts, at most 20 iterations (the program). Option: none.
-- Newcomer. Paper: from the auxiliary global model, against the groups' latest updates. Here: from w_0, against the cold-start
-  directions (the program), as one round's update of a group soon says more about who took part than about the group: on MNIST
-  newcomers then join almost at random. `"auxiliary"` compares with the groups' models as seen from the auxiliary one, where the
-  newcomer starts, and there agrees with "initial" on nine of ten. Option: `newcomer = "latest"`.
-- When newcomers are assigned. Paper: when they come. Here: with "initial" the answer does not depend on the round, so all of
-  them are computed in `setup`; a client still gets its label when it first takes part. Otherwise pre-training takes the round's
-  learning rate, also where it is for scoring only. Option: none.
+- Newcomer. Paper: starts from the auxiliary global model, and is compared with the groups' latest updates. Here: starts from
+  w_0, and is compared with the cold-start directions (the program): a group's latest update depends on who took part, and on
+  MNIST newcomers then join almost at random. `"auxiliary"` compares with the groups' models as seen from the auxiliary model.
+  Option: `newcomer = "latest"`.
+- When newcomers are assigned. Paper: when they arrive. Here: with "initial" before the first round, which is the same; a client
+  gets its label when it first takes part. Option: none.
 - First round of a newcomer. Paper: E − 1 epochs after pre-training. Here: all (the program). Option: none.
 - Weights inside a group. Paper: by samples. Here: the same. Option: `average`.
-- Inter-group aggregation. Paper: pull towards the others (Algorithm 2, line 19), or eq. 20. Here: the former; `"weighted"` is
+- Inter-group aggregation. Paper: a pull towards the others (Algorithm 2, line 19), or eq. 20. Here: the former; `"weighted"` is
   the program's. Option: `inter_group = "normalised"`.
-- Times. Paper: one cold start. Here: one; or another after each `every` rounds (`round/anew.py`). Option: `every`.
-- Random group. Paper: once. Here: the same; the program draws at each selection. Option: `rac = "always"`.
+- Re-clustering. Paper: none. Here: none, or a new cold start every few rounds (`round/anew.py`). Option: `every`.
+- Random group. Paper: drawn once. Here: the same; the program draws at each selection. Option: `rac = "always"`.
 
-Communication of a round: per participant one model down and one update up; per pre-training one model down and one update
-up, in the round in which it happens: the cold start's in round 0, a newcomer's when it first takes part.
+Communication of a round: one model down, one update up, and the same for each pre-training: of the cold start in round 0, of a
+newcomer when it first takes part.
 """
 
 from __future__ import annotations
@@ -46,14 +45,13 @@ from cfljax.errors import SpecError
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import Value, option
+from cfljax.registry.options import option
 from cfljax.round.anew import every
 from cfljax.round.ask import Ask
 from cfljax.round.auto import CountedConfig
 from cfljax.round.before import Before
 from cfljax.round.clustered import Clustered
 from cfljax.round.cold_start import COLD_STARTS, first_groups
-from cfljax.round.config import TrainOptions
 from cfljax.round.entry import entry
 from cfljax.round.similarity import similarity
 from cfljax.round.state import Begun, Done, State
@@ -73,24 +71,26 @@ class Compass(NamedTuple):
     model minus `start`."""
     active: Array
     """bool[K]: groups that have members from the cold start."""
+    moved: Array
+    """bool[K]: groups that had members in the last round."""
     founder: Array
     """bool[C]: who has trained for the cold start."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FedGroup(CountedConfig, Clustered):
-    """FedGroup: groups from the directions of first updates; FedGrouProx with mu."""
+    """FedGroup: clusters from the directions of first updates; FedGrouProx with mu."""
 
     clusters: int | str = option(3, 'number of groups, or "auto": found before the first round', low=1, choices=("auto",))
     cold_start: str = option("edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=COLD_STARTS)
     alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
     pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)
-    pretrain_epochs: int | None = option(None, "epochs of a pre-training, in place of pretrain_steps", low=1)
+    pretrain_epochs: int | None = option(None, "epochs of a pre-training, instead of pretrain_steps", low=1)
     newcomer: str = option("initial", "where a newcomer starts, and what it is compared with", choices=NEWCOMER)
     assign: str = option("eq9", "a newcomer joins the closest group, or a random one (RAC)", choices=("eq9", "random"))
     rac: str = option("once", "a random group for good, or a new one at each selection", choices=("once", "always"))
     eta_g: float = option(0.0, "step of the inter-group aggregation", low=0.0, traced=True)
-    inter_group: str = option("difference", "reading of the inter-group aggregation", choices=READINGS)
+    inter_group: str = option("difference", "formula of the inter-group aggregation", choices=READINGS)
     mu: float = option(0.0, "strength of the proximal term (FedGrouProx)", low=0.0, traced=True)
     average: str = option("samples", "weights of the participants inside a group", choices=AVERAGES)
     every: int | None = every()
@@ -126,13 +126,6 @@ class FedGroup(CountedConfig, Clustered):
         if self.clusters == "auto" and self.cold_start == "rcc":
             raise SpecError(f'{where}.clusters = "auto": cold_start = "rcc" looks at no updates; give a number of clusters')
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError for what cannot be combined in a run."""
-        super().check_run(where, train, data, model)
-        if train.server is not None and self.moving:
-            why = "newcomers are compared with what the round made of the models, before the server's step"
-            raise SpecError(f'train.server with {where}.newcomer = "{self.newcomer}": {why}; take "initial"')
-
     def step(self, hyper: Hyper) -> LocalStep:
         """SGD with a proximal term."""
         return LocalStep.of(hyper)._replace(mu=hyper["mu"])
@@ -157,7 +150,11 @@ class FedGroup(CountedConfig, Clustered):
                 guess[part] = quick_jit(newcomer_group)(directions, moved, active)  # eq. 9
         ask.asked = asked  # the others are billed when they join
         return Begun(
-            start + directions, labels, guess, memory=Compass(*map(on_host, (start, directions, active, asked))), extras=snapshot
+            start + directions,
+            labels,
+            guess,
+            memory=Compass(*map(on_host, (start, directions, active, active, asked))),
+            extras=snapshot,
         )
 
     def choose(self, ask: Ask, state: State) -> Array:
@@ -181,14 +178,18 @@ class FedGroup(CountedConfig, Clustered):
         return inter_group(models, hyper["eta_g"], self.inter_group, state.memory.active)
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Compass:
+        """Return which groups have moved."""
+        return before.memory._replace(moved=done.moved) if self.moving else before.memory
+
+    def settle(self, before: State, after: State) -> Compass:
         """Return what newcomers are compared with from now on: from the auxiliary model, the groups' latest updates (a group that
         has not moved keeps its last), or where the groups' models lie."""
-        compass = before.memory
+        compass = after.memory._replace(directions=before.memory.directions)
         if not self.moving:
             return compass
         seen = compass.active & jnp.isfinite(after.models).all(axis=1)
         start = jnp.where(seen[:, None], after.models, 0.0).sum(axis=0) / jnp.maximum(seen.sum(), 1)
-        latest = jnp.where(done.moved[:, None], after.models - before.models, compass.directions)
+        latest = jnp.where(compass.moved[:, None], after.models - before.models, compass.directions)
         from_start = jnp.where(compass.active[:, None], after.models - start, 0.0)
         return compass._replace(start=start, directions=latest if self.newcomer == "latest" else from_start)
 

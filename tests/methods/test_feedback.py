@@ -194,7 +194,7 @@ def test_batches_resume_and_hold_residuals_for_each_run():
 @pytest.mark.parametrize("name", REFUSED)
 def test_methods_that_send_more_than_one_update_refuse_it_in_one_line(name):
     table = {"data": "digits", "method": name, "train": {"compress": {"name": "sign", "feedback": True}}}
-    with pytest.raises(SpecError, match=f"train.compress.feedback with method.{name}: .*leave it out") as error:
+    with pytest.raises(SpecError, match=f"train.compress.feedback = true with method.{name}: .*leave it out") as error:
         read_spec(table).runs()
     assert "\n" not in str(error.value)
 

@@ -455,7 +455,7 @@ def test_seeds_that_share_a_draw_of_the_data_are_no_independent_draws():
 def test_an_order_and_what_is_the_same_are_said_in_words():
     names = {"a, b: 1 class": [3, 4, 3], "a, b: 10 classes": [5, 7, 6]}
     found = decided("order", names, **names).ours
-    assert found.startswith("1 class: 3.33, 10 classes: 6; in this order in 3 of 3 seeds; 1 class − 10 classes: −2.67 [−")
+    assert found.startswith("3.33, 6, so ordered in 3 of 3 seeds; first − last −2.67 [−")
     assert decided("reduction", "ab", 0.5, a=[4, 5, 6], b=[4, 5, 6]).ours == "as many in 3 of 3 seeds"
     found = decided("reduction", "ab", 0.5, a=[4, math.inf], b=[4, math.inf]).ours
     assert found == "as many in 1 of 2 seeds, neither gets there in the other"
