@@ -111,7 +111,7 @@ def test_joint_compares_with_the_moves_that_the_server_made():
 def test_methods_without_lasting_clusters_are_not_served():
     none, others, own = (
         {"local", "fedbcd"},
-        {"cfl_sattler", "ocfl_zuziak", "cfl_gp", "fl_hc", "stocfl", "feddrift"},
+        {"cfl_sattler", "ocfl_zuziak", "cfl_gp", "sr_fca", "fedgwc", "fl_hc", "stocfl", "feddrift"},
         {"scaffold", "feddyn"},
     )
     assert set(METHODS) - set(SERVED) == none | others | own | {"fedamp", "pfedgraph"}
