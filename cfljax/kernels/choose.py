@@ -74,6 +74,12 @@ def joint_cost(losses: jax.Array, similarity: jax.Array, lam: jax.Array | float)
     return -(lam * similarity + (1.0 - lam) * -losses)
 
 
+def random_of(key: jax.Array, uid: jax.Array, active: jax.Array) -> jax.Array:
+    """i32[n]: a random one of the active clusters bool[K] for each identity i32[n]."""
+    draws = jax.vmap(lambda k: keys.bits(k, active.size))(keys.fold_each(key, "client", jnp.asarray(uid)))
+    return jnp.argmax(jnp.where(active, (draws >> 1) + 1, 0), axis=1).astype(jnp.int32)
+
+
 def nearest(points: jax.Array, centres: jax.Array, active: jax.Array | None = None) -> jax.Array:
     """i32[S] the centre of f32[K, d] nearest in l2 to each of points f32[S, d]; ties to the lowest index. Inactive
     (active bool[K]) and non-finite centres are never chosen while there is another."""
