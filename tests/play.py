@@ -31,6 +31,7 @@ OPTIONS = {
     "fedgroup": {"clusters": 2, "alpha": 3, "pretrain_steps": 4},
     "ocfl": {"clients_per_cluster": 5},
     "cfl_sattler": {"min_rounds": 1, "eps1": 10.0, "eps2": 0.0, "split_every": 2, "max_clusters": 9},
+    "ocfl_zuziak": {"max_clusters": 9},
     "fl_hc": {"warmup_rounds": 1},
     "one_shot": {"clusters": 2},
     "stocfl": {"max_clusters": 7},
@@ -42,7 +43,7 @@ OPTIONS = {
 }
 """What a method needs to do something interesting in four rounds on nine clients; with "model" on another model than the
 toy, which has one layer only; a method that is not listed runs with its defaults, and two clusters where it has that option."""
-EVERYBODY = {"cfl_sattler"}
+EVERYBODY = {"cfl_sattler", "ocfl_zuziak"}
 """Methods that need all clients in each round."""
 
 

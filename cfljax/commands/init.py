@@ -9,8 +9,8 @@ from cfljax.commands import command_parser, data, starter
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
 
-ABOUT = """Write NAME.toml, a comparison of ten methods with five seeds on your data, which are imported and described first.
-Without data: on handwritten digits, with a method of your own in my_method.py. No file is overwritten."""
+ABOUT = """Import and describe your data, and write NAME.toml, a comparison of ten methods with five seeds on them.
+Without data: a comparison on handwritten digits, and a method of your own in my_method.py. No file is overwritten."""
 EXAMPLES = """  python -m cfljax.init
   python -m cfljax.init photos/ --shape 32x32       images in a folder per class
   python -m cfljax.init visits.csv --label sick --user hospital

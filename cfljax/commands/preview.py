@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from cfljax.config import Spec
 
 NO_DEVICE_HAS_LESS = 1 << 30
-"""Bytes of memory: what methods hold is compared with that of this machine only where it is more."""
+"""Bytes of memory: what methods hold is compared with this machine's memory only if it is more."""
 
 
 def dry_run(spec: Spec) -> None:
-    """Print what would run. SpecError for what a run would refuse, and for more than this machine's memory."""
+    """Print what would run; raise a SpecError for what a run would refuse, and for more than this machine's memory."""
     from cfljax.commands.methods import describe
     from cfljax.experiment import assemble, batching
     from cfljax.experiment.dry_run import dry_run as would_run
@@ -51,7 +51,7 @@ def dry_run(spec: Spec) -> None:
 
 
 def time_of(spec: Spec) -> str:
-    """The time that the spec would take on this machine, in words."""
+    """Estimate the time that the spec would take on this machine."""
     from cfljax.experiment import assemble, batching, times
     from cfljax.experiment.model_size import size_of_run
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from cfljax.devices.mesh import Shape
     from cfljax.launch import Launcher
 
-ABOUT = """Run a sweep: methods × data × seeds × numbers, from one TOML file. Started again on the same folder, it goes on where
-it stopped. Without a file it runs the quickstart: the methods of five papers and their baselines, on
+ABOUT = """Run a sweep from one TOML file: methods × data × hyperparameters × seeds. Started again on the same folder, it continues
+where it stopped. Without a file it runs the quickstart: the methods of five papers and their baselines, on
 rotated handwritten digits."""
 EXAMPLES = """  python -m cfljax.sweep
   python -m cfljax.sweep spec.toml --out results/mine
@@ -29,27 +29,27 @@ EXAMPLES = """  python -m cfljax.sweep
 
 
 def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
-    """The flags of the sweep command."""
+    """Make the parser of the sweep command."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
-    flags.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the sweep; left out: the quickstart")
+    flags.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the spec of the sweep (default: the quickstart)")
     add_flags_of_sweeps(flags)
-    flags.add_argument("--explain", action="store_true", help="say how training would be carried out, and what each way would cost")
-    flags.add_argument("--retry-failed", action="store_true", help="run again what failed")
+    flags.add_argument("--explain", action="store_true", help="print how clients would be trained, with predicted costs")
+    flags.add_argument("--retry-failed", action="store_true", help="run failed runs again")
     target = "report the rounds and bytes to this accuracy (a fraction)"
     flags.add_argument("--target", type=accuracy, metavar="ACCURACY", help=target)
     flags.add_argument("--open", action="store_true", help="open the page, which is updated as runs end")
-    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
-    flags.add_argument("--shard", metavar="I/N", help="only this part of the runs, 0/4 to 3/4: job arrays with a shared folder")
+    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="log to jsonl, tensorboard or wandb")
+    flags.add_argument("--shard", metavar="I/N", help="run only part I of N, 0/4 to 3/4, for job arrays on a shared folder")
     flags.add_argument("--launcher", default="local", metavar="NAME", help="where runs are computed (default: local)")
-    flags.add_argument("--mesh", metavar="SHAPE", help="one process, many devices: auto, or such as runs=2,clients=4")
-    flags.add_argument("--distributed", action="store_true", help="one run over several processes, this command in each of them")
-    flags.add_argument("--coordinator", metavar="HOST:PORT", help="--distributed: where process 0 is, if nothing else says it")
-    flags.add_argument("--process-id", type=int, metavar="N", help="--distributed: the number of this process, from 0")
-    flags.add_argument("--num-processes", type=int, metavar="N", help="--distributed: how many there are")
-    flags.add_argument("--address", help='--launcher ray: of a running cluster, or "auto" (default: a Ray of its own)')
+    flags.add_argument("--mesh", metavar="SHAPE", help="use several devices in one process: auto, or for example runs=2,clients=4")
+    flags.add_argument("--distributed", action="store_true", help="share a run with other processes that this command starts")
+    flags.add_argument("--coordinator", metavar="HOST:PORT", help="--distributed: address of process 0, if JAX cannot find it")
+    flags.add_argument("--process-id", type=int, metavar="N", help="--distributed: index of this process, from 0")
+    flags.add_argument("--num-processes", type=int, metavar="N", help="--distributed: number of processes")
+    flags.add_argument("--address", help='--launcher ray: address of a running cluster, or "auto" (default: start Ray here)')
     flags.add_argument("--gpus-per-task", type=float, metavar="N", help="--launcher ray: GPUs, or a share of one, per batch")
     flags.add_argument("--cpus-per-task", type=int, metavar="N", help="--launcher ray: threads per batch (default: 1)")
-    flags.add_argument("--retries", type=int, metavar="N", help="--launcher ray: runs of a batch whose worker died (default: 3)")
+    flags.add_argument("--retries", type=int, metavar="N", help="--launcher ray: restarts of a batch, if its worker dies (3)")
     return flags
 
 
@@ -130,7 +130,7 @@ def _check(flags: argparse.Namespace) -> None:
 
 
 def _check_unused(flags: argparse.Namespace) -> None:
-    """Refuse flags that say nothing to --dry-run or --explain, which train nothing."""
+    """Refuse flags that have no effect with --dry-run or --explain, which train nothing."""
     if not (flags.dry_run or flags.explain):
         return
     asked = "--dry-run" if flags.dry_run else "--explain"
@@ -144,12 +144,12 @@ def _check_unused(flags: argparse.Namespace) -> None:
 
 
 def _is_worker(place: str, processors: str) -> bool:
-    """Whether these are what a worker is started with: `k/n`, and numbers of processors."""
+    """Return whether these are what a worker is started with: `k/n`, and numbers of processors."""
     return _share(place) is not None and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
 
 
 def _share(written: str) -> tuple[int, int] | None:
-    """(i, n) from `i/n` with i < n; None for anything else."""
+    """Parse `k/n`; None if it has another form."""
     at = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", written)
     return (int(at[1]), int(at[2])) if at is not None and int(at[1]) < int(at[2]) else None
 
@@ -180,7 +180,7 @@ def _devices(flags: argparse.Namespace) -> Shape | None:
 
 
 def _part(written: str | None) -> tuple[int, int] | None:
-    """The part of the runs that `--shard` asks for; None for all."""
+    """Return the part of the runs that `--shard` asks for; None for all."""
     part = None if written is None else _share(written)
     if written is not None and part is None:
         raise SpecError(f"--shard {written[:30]}: must be I/N with I from 0 to N - 1, as in 0/4")

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from cfljax.store import Store
 
 ABOUT = """Find the best setting of each method by successive halving: all settings of its grid or random ranges train for
-some rounds, the better part goes on from where it stands, up to train.rounds. The same budget for each method, and no look at test
-data. Started again on the same folder, it goes on where it stopped. In the spec: [search] first = 10, reduce = 3, and seeds."""
+some rounds, the better ones continue, up to train.rounds. Each method has the same budget, and test data are not
+used. Started again on the same folder, it continues where it stopped. In the spec: [search] first = 10, reduce = 3, and seeds."""
 EXAMPLES = """  python -m cfljax.tune spec.toml
   python -m cfljax.tune spec.toml --budget 60
   python -m cfljax.tune spec.toml --budget 60 --then-compare 0:10
@@ -27,14 +27,14 @@ EXAMPLES = """  python -m cfljax.tune spec.toml
 
 
 def parser(prog: str = "python -m cfljax.tune") -> argparse.ArgumentParser:
-    """The flags of the tune command."""
+    """Make the parser of the tune command."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
-    flags.add_argument("spec", metavar="SPEC.toml", help="the sweep whose settings are searched")
+    flags.add_argument("spec", metavar="SPEC.toml", help="the spec with the settings to try")
     add_flags_of_sweeps(flags)
-    budget = "whole runs that all methods together may cost (default: all settings)"
+    budget = "total budget of all methods, in full runs (default: all settings are tried)"
     flags.add_argument("--budget", type=float, metavar="RUNS", help=budget)
     flags.add_argument("--metric", default="val_accuracy", metavar="NAME", help="choose by val_accuracy, val_loss or train_loss")
-    then = "then run the best setting of each method on these seeds, as in 0:10"
+    then = "then run the best setting of each method on these seeds, for example 0:10"
     flags.add_argument("--then-compare", metavar="SEEDS", help=then)
     flags.add_argument("--rung", type=int, help=argparse.SUPPRESS)
     return flags

@@ -7,7 +7,7 @@ import dataclasses
 from cfljax.config.clock import Clock
 from cfljax.config.transit import Transit
 from cfljax.errors import SpecError
-from cfljax.registry.options import Value, check, option
+from cfljax.registry.options import option
 
 TABLE = "train.asynchronous"
 _OWNERS = {"exponent": (0.5, "polynomial"), "slope": (10.0, "hinge"), "grace": (4.0, "hinge")}
@@ -18,7 +18,7 @@ _OWNERS = {"exponent": (0.5, "polynomial"), "slope": (10.0, "hinge"), "grace": (
 class Asynchronous:
     """Buffered asynchronous aggregation. `participation` is then the number of clients in flight."""
 
-    buffer: int = option(10, "updates in flight that the server waits for", low=1)
+    buffer: int = option(10, "number of updates that the server waits for", low=1)
     staleness: str = option(
         "polynomial",
         "factor of an update t steps old: (1 + t)^-exponent; hinge: 1 up to t = grace, then 1 / (1 + slope (t - grace))",
@@ -38,15 +38,6 @@ class Asynchronous:
         for name, (_, owner) in _OWNERS.items():
             if (value := getattr(self, name)) is not None and self.staleness != owner:
                 raise SpecError(f'{where}.{name} = {value}: belongs to staleness = "{owner}"')
-
-
-def read_asynchronous(value: Value) -> Asynchronous | None:
-    """Check the options of the table; None and "none" mean no table."""
-    if value is None or value == "none":
-        return None
-    if isinstance(value, Asynchronous):
-        return value
-    return check(Asynchronous, dict(value), TABLE)
 
 
 def check_asynchronous(

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from cfljax.config.asynchronous import check_buffer
 from cfljax.config.data import Data
-from cfljax.config.drift import DriftOptions
 from cfljax.config.layers import EXCLUSIVE, SIBLINGS_KEY, lay_options, need_table
 from cfljax.config.lora import check_start
 from cfljax.config.parts import check_parts
@@ -22,6 +21,7 @@ from cfljax.config.tables import RESERVED_KEYS, Draft, make_data_drafts, make_me
 from cfljax.config.train import Train
 from cfljax.config.values import MAX_RUNS, Field, expand_axis, list_fields
 from cfljax.errors import SpecError, suggest
+from cfljax.federation.drift import DriftOptions, last_change
 from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, check_value, show
 
@@ -209,12 +209,7 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
 
 
 def _check_drift(drift: DriftOptions, train: Train) -> None:
-    if drift.file is None:
-        last = drift.at[-1]
-    else:
-        from cfljax.federation.drift import last_change
-
-        last = last_change(Path(drift.file).expanduser())
+    last = drift.at[-1] if drift.file is None else last_change(Path(drift.file).expanduser())
     if last >= train.rounds:
         given = f"at = {show(drift.at)}" if drift.file is None else f'file = "{drift.file}"'
         why = f"train.rounds = {train.rounds} ends a run before the last change, in round {last}"

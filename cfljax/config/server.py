@@ -19,7 +19,7 @@ class Server:
 
     name: str = option(help="an optimiser of optax, fedadam, fedyogi or fedadagrad")
     lr: float = option(help="its learning rate, the same in all rounds", low=0, traced=True)
-    arguments: Table | None = option(None, "its other arguments, written beside name and lr", beside=True)
+    arguments: Table | None = option(None, "its other arguments, written next to name and lr", beside=True)
 
     def check(self, where: str) -> None:
         """Reject what optax does not have."""

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def dry_run(
     made: list[Batch], size: Size | Callable[[Batch], Size], crowd: Callable[[Batch], Crowd] | None = None, sent: Iterable[str] = ()
 ) -> str:
-    """What would run, in lines. `size`: of all batches, or of each. `crowd`: the clients that a batch draws from, for the ε of
-    `train.privacy`. `sent`: lines on what methods send."""
+    """Describe in lines what would run. `size`: of all batches, or of each. `crowd`: the clients that a batch draws from, for the ε
+    of `train.privacy`. `sent`: lines on what methods send."""
     programs = {batch.program_key for batch in made}
     lines = [f"runs {sum(len(batch.runs) for batch in made)}, batches {len(made)}, programs to compile {len(programs)}"]
     groups: dict[tuple[str, str], list[tuple[Batch, Size, float | None]]] = {}
@@ -56,8 +56,8 @@ def dry_run(
 
 
 def communication(run: Run, size: Size) -> tuple[float, float]:
-    """Bytes (down, up) of a whole run with one model down and one update up per participant and round, or for each client that
-    begins or arrives (`train.asynchronous`)."""
+    """Return the bytes (down, up) of a whole run with one model down and one update up per participant and round, or for each
+    client that starts or arrives (`train.asynchronous`)."""
     participants, d = run.train.participants(size.learners), size.parameters
     trained = participants * run.train.rounds
     begun, arrived = trained, trained

@@ -29,7 +29,7 @@ class Seen(NamedTuple):
 
 
 def seen_by(federation: Federation) -> Seen:
-    """Each sample once for every way in which it is seen: views that turn or shift samples make others of them."""
+    """Find each sample once for every way in which it is seen: views that turn or shift samples make different samples of them."""
     view = federation.view
     changes = view is not None and any(each is not None for each in (view.pixels, view.gain, view.offset))
     of = np.asarray(view.of) if view is not None and changes else np.zeros(federation.clients, np.int32)
@@ -54,7 +54,7 @@ def seen_by(federation: Federation) -> Seen:
 
 
 def _apart(split: Split) -> Split:
-    """A split that all clients share, as one in which each has rows of its own."""
+    """Give each client rows of its own in a split that all clients share."""
     clients, each = len(np.asarray(split.count)), int(np.asarray(split.count).max(initial=0))
     begin = int(np.asarray(split.start)[0])
     rows = np.tile(np.asarray(split.rows)[begin : begin + each], clients)
@@ -63,7 +63,7 @@ def _apart(split: Split) -> Split:
 
 
 def featured(model: Model, whole: Tree, federation: Federation) -> Federation:
-    """The federation with features in place of samples. `whole`: the parameters of the network."""
+    """Return the federation with features instead of samples. `whole`: the parameters of the network."""
     both, width = split_features(model)
     seen = seen_by(federation)
 
@@ -89,7 +89,7 @@ def featured(model: Model, whole: Tree, federation: Federation) -> Federation:
 
 
 def _check(model: Model, whole: Tree, features: np.ndarray, logits: np.ndarray, width: int) -> None:
-    """SpecError unless the network returns what its head makes of the features, and does nothing with it."""
+    """Reject a network that does not return what its head makes of the features."""
     from cfljax.models.flat import head_of
 
     head = whole

@@ -1,5 +1,5 @@
-"""What is settled once for a results folder and kept in its plan.json: how runs are batched, and the threads, devices, mesh and
-measured speed that every process which computes them goes by. A run's last bits depend on it."""
+"""The plan of a results folder, plan.json, which is made once: how runs are batched, and the threads, devices, mesh and measured
+speed of every process that computes them. A run's last bits depend on it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHERS = (
 
 
 def mark(spec: Spec) -> str:
-    """64 hexadecimal digits that are equal for processes whose specs, data files and plugins make the same runs."""
+    """Return 64 hexadecimal digits that are equal for processes whose specs, data files and plug-ins make the same runs."""
     return hashlib.sha256("\n".join(run.id for run in spec.units()).encode()).hexdigest()
 
 
@@ -37,9 +37,9 @@ Settled = tuple[list[batching.Batch], Machine]
 def settle(
     spec: Spec, store: Store, machine: Machine, limit: int | Callable[[list[Run]], int] | None, threads: int | None
 ) -> Settled:
-    """The batches of the spec's runs. Those that an earlier start has laid down stay as they are, and so do the number of threads
-    and devices, the mesh, and the machine's measured speed; the rest is batched anew, and the plan is kept before anything runs.
-    `limit`: the most runs of a batch; None: as many as the machine's memory holds."""
+    """Divide the spec's runs into batches and write the plan before anything runs. Batches of an earlier start stay as they are,
+    and so do the number of threads and devices, the mesh, and the machine's measured speed. `limit`: the most runs of a batch;
+    None: as many as the machine's memory holds."""
     runs, before = spec.units(), store.read_plan() or {}
     speed = Speed(*before["speed"]) if "speed" in before else read_or_measure(speed_file(machine.kind))
     machine = machine._replace(known_speed=speed, mesh=mesh_of(store, before, machine.mesh))
@@ -68,7 +68,7 @@ def settle(
 
 
 def mesh_of(store: Store, before: Table, wanted: Shape | None) -> Shape | None:
-    """The mesh that the folder's plan has, else the one that is wanted; SpecError where they differ."""
+    """Return the mesh of the folder's plan, else the requested one; raise a SpecError if they differ."""
     if not before:
         return wanted
     laid = None if before.get("mesh") is None else Shape(*before["mesh"])
@@ -80,7 +80,7 @@ def mesh_of(store: Store, before: Table, wanted: Shape | None) -> Shape | None:
 
 
 def unlike(store: Store, machine: Machine) -> list[str]:
-    """What this process cannot keep to of the folder's plan, in sentences."""
+    """List in sentences how this process differs from the folder's plan."""
     before, lines = store.read_plan() or {}, []
     here = {"devices": machine.devices, "threads": machine.threads if machine.sequential else before.get("threads")}
     for name, number in here.items():
@@ -94,7 +94,7 @@ def unlike(store: Store, machine: Machine) -> list[str]:
 
 
 def as_laid_down(runs: list[Run], width: int) -> batching.Batch | None:
-    """The batch of these runs in a program of this width; None where they do not share a program."""
+    """Return the batch of these runs in a program of this width; None if they do not share a program."""
     whole = batching.batches(runs, len(runs))
     if len(whole) != 1:
         return None
@@ -102,5 +102,5 @@ def as_laid_down(runs: list[Run], width: int) -> batching.Batch | None:
 
 
 def entry(batch: batching.Batch) -> Table:
-    """The batch as plan.json has it."""
+    """Return the batch as plan.json has it."""
     return {"runs": [run.id for run in batch.runs], "width": batch.width}

@@ -44,7 +44,7 @@ class RayOptions:
 
 def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
     """Carry out the sweep on a Ray cluster. `workers`: tasks at a time of a Ray that is started for this sweep (default: as many as
-    its cores suffice for)."""
+    its cores allow)."""
     chosen = options.launcher if isinstance(options.launcher, RayOptions) else RayOptions()
     before = store.read_plan() or {}
     threads, devices = before.get("threads") or chosen.cpus_per_task or 1, before.get("devices", 1)
@@ -70,7 +70,8 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
 
 
 def _order(spec: Spec, options: Options, arguments: list[str], threads: int, devices: int) -> ray_task.Order:
-    """The order to the tasks, but for their batch. Files have absolute names: tasks read them on the machines where they run."""
+    """Make the order to the tasks, without their batch. Files have absolute names, because tasks read them on the machines on which
+    they run."""
     table, beside = dict(spec.table), Path(spec.file).parent
     if "plugins" in table:
         table["plugins"] = [str((beside / name).resolve()) if str(name).endswith(".py") else name for name in table["plugins"]]
@@ -101,7 +102,8 @@ class _Cluster:
         self.mailbox = ray.remote(num_cpus=0, max_restarts=-1)(ray_task.Mailbox).remote()
 
     def room(self, ahead: int) -> int:
-        """How many tasks to hand over: those that run at a time, times `ahead`, so that no worker waits for this process."""
+        """Return the number of tasks to hand over: those that run at a time, times `ahead`, so that no worker waits for this
+        process."""
         resources = self.ray.cluster_resources()
         places = resources.get("CPU", 1) // self.threads
         if self.chosen.gpus_per_task:
@@ -111,7 +113,7 @@ class _Cluster:
 
 @contextlib.contextmanager
 def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterator[_Cluster]:
-    """The connection to the cluster, which ends with this context; SpecError where the cluster cannot run the tasks."""
+    """Connect to the cluster for this context; raise a SpecError if the cluster cannot run the tasks."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody else is to learn what runs here
     try:
         import ray
@@ -274,7 +276,7 @@ class _Writer:
         return parts
 
     def answer(self, reference: Value, task: _Task) -> ray_task.Answer:
-        """What the task returned; failed units where its workers died again and again."""
+        """Return what the task returned; failed units if its workers died again and again."""
         from ray import exceptions
 
         try:

@@ -1,5 +1,5 @@
-"""Runs that are trained up to a rung, from where an earlier rung has left them. Each run has a checkpoint of its own in the folder,
-so that those which go on may share a program with other runs than before."""
+"""Train runs up to a rung, from where an earlier rung has left them. Each run has a checkpoint of its own in the folder, so that
+the runs that go on may share a program with other runs than before."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OfRuns(Checkpoints):
         self.folder = store
 
     def save(self, make: Callable[[], Checkpoint]) -> None:
-        """As for a batch, and always at the pause."""
+        """Do as for a batch, and always at the pause."""
         if self.done >= self.until:
             self.last = -np.inf
         super().save(make)
@@ -55,7 +55,7 @@ class OfRuns(Checkpoints):
             self.folder.set_aside_checkpoint(run.id, why)
 
     def load(self) -> Checkpoint | None:
-        """The checkpoints of the runs as one; None where any has none that is of use."""
+        """Join the checkpoints of the runs to one; None if one of them has no usable checkpoint."""
         each = [Checkpoints(self.folder, run.id).load() for run in self.runs]
         known = [checkpoint for checkpoint in each if checkpoint is not None]
         known += known[-1:] * (self.width - len(self.runs))  # as the batch's runs are
@@ -64,7 +64,7 @@ class OfRuns(Checkpoints):
 
 
 def part(checkpoint: Checkpoint, at: int, runs: int) -> Checkpoint:
-    """The checkpoint of one run of a batch of `runs` runs."""
+    """Return the checkpoint of one run of a batch of `runs` runs."""
     one = slice(at, at + 1)
     return checkpoint._replace(
         carry={name: np.asarray(array)[one] for name, array in checkpoint.carry.items()},
@@ -74,7 +74,7 @@ def part(checkpoint: Checkpoint, at: int, runs: int) -> Checkpoint:
 
 
 def joined(each: list[Checkpoint]) -> Checkpoint:
-    """The checkpoint of a batch of runs that have made the same number of rounds."""
+    """Join the checkpoints of runs that have made the same number of rounds to one of their batch."""
     first = each[0]
     return Checkpoint(
         first.done,
@@ -107,7 +107,7 @@ class Climber(NamedTuple):
                 time.sleep(0.5)
 
     def _batches(self, runs: list[Run], until: int) -> list[batching.Batch]:
-        """The runs that have not come so far, in batches that have made the same number of rounds."""
+        """Batch the runs that have not come so far; the runs of a batch have made the same number of rounds."""
         by_done: dict[int, list[Run]] = {}
         for run in runs:
             if (done := self.done(run)) < until:
@@ -124,7 +124,7 @@ class Climber(NamedTuple):
             return bool(claimed)
 
     def done(self, run: Run) -> int:
-        """The rounds that a run has behind it."""
+        """Return the number of rounds that a run has made."""
         if self.store.has(run.id):
             return run.train.rounds
         saved = self.store.load_checkpoint(run.id)
@@ -153,7 +153,7 @@ class Climber(NamedTuple):
                 self.ended((record, arrays))
 
     def curve(self, run: Run, until: int) -> Curve:
-        """The metric of a run up to a rung, from its record or its checkpoint. Nothing else of these is read."""
+        """Read the metric of a run up to a rung, from its record or its checkpoint, and nothing else of these."""
         if self.store.has(run.id):
             record, arrays = self.store.read(run.id, ("history/round", f"history/{self.metric}"))
             if record["status"] == "failed":

@@ -35,8 +35,8 @@ class Hands(NamedTuple):
 def tune(
     spec: Spec, plan: Plan, store: Store, options: Options, seeds: Iterable[int] | None = None, hands: Hands | None = None
 ) -> tuple[Table, Spec]:
-    """Carry a search out, and compare the best settings on these seeds if any are given: (the record, the spec of the runs that the
-    folder's plan has now). `hands`: None: this process alone."""
+    """Carry a search out, and compare the best settings on these seeds if any are given. Return (the record, the spec of the runs
+    that the folder's plan has now). `hands`: None: this process alone."""
     if seeds is not None:
         tuning.check_fresh(plan, seeds)
     table = _searched(spec, plan, store, options, hands)
@@ -49,7 +49,8 @@ def tune(
 
 
 def final(spec: Spec, plan: Plan, table: Table, seeds: Iterable[int] | None) -> Spec:
-    """The runs that a finished search ends with: the best settings on other seeds, or without any all that came to the end."""
+    """Return the runs that a finished search ends with: the best settings on other seeds, or without seeds all runs that came to
+    the end."""
     if seeds is None:
         return tuning.finalists(spec, plan, table)
     best = tuning.fresh(spec, plan, table, seeds)
@@ -126,7 +127,7 @@ def _todo(plan: Plan, table: Table, at: int) -> Todo:
 
 
 def _note(plan: Plan, table: Table, at: int, todo: Todo, climber: Climber) -> None:
-    """Keep the scores at a rung, and remove the checkpoints of runs that stay behind."""
+    """Store the scores at a rung, and remove the checkpoints of runs that do not go on."""
     until, store = plan.steps[at], climber.store
     for setting, written in todo:
         curves = [climber.curve(run, until) for run in setting.runs]

@@ -1,4 +1,4 @@
-"""A sweep from its runs to a full results folder: runs that the folder has are kept, the others are computed."""
+"""Carry out a sweep, from its runs to a full results folder: runs that the folder has are kept, the others are computed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Options(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How many runs of the spec ended in which way, those of earlier starts included."""
+    """How many runs of the spec ended in which way, including runs of earlier starts."""
 
     done: int
     diverged: int
@@ -66,8 +66,8 @@ def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[
 def lay_down(
     spec: Spec, store: Store, options: Options, limit: int | Callable[[list[Run]], int] | None = None, threads: int | None = None
 ) -> Settled:
-    """Write plan.json, and return the batches that are still to do, with the machine that computes them. Batches of failed runs
-    are among them where `options` says that these run again. `threads`: what each process computes with, if it is not all cores."""
+    """Write plan.json, and return the batches that are still to do, with the machine that computes them. Batches of failed runs are
+    among them if `options` says that these run again. `threads`: the threads of each process, if these are not all cores."""
     with store.claim("plan", wait=True):
         batches, machine = settle(spec, store, describe_machine(options.mesh), limit, threads)
         done = store.done(("failed",) if options.retry_failed else (), verify=True)
@@ -80,7 +80,7 @@ def lay_down(
 
 
 def _warn_of_less(spec: Spec, store: Store, keep: str) -> None:
-    """Warn in one line of runs of which an earlier start has kept less than this one is to keep: they are not computed again."""
+    """Warn in one line if an earlier start kept less of its runs than this one keeps: they are not computed again."""
     wanted = {"models": ("models", "labels"), "labels": ("labels",)}.get(keep, ())
     records = [record for run in spec.units() if (record := store.record(run.id)) is not None and record["status"] != "failed"]
     for name in wanted:
@@ -93,7 +93,7 @@ def _warn_of_less(spec: Spec, store: Store, keep: str) -> None:
 
 
 def _part_of(spec: Spec, batches: list[batching.Batch], part: tuple[int, int] | None) -> list[batching.Batch]:
-    """The batches whose first run lies in the i-th of n equal parts of the spec, so that neighbours share programs."""
+    """Return the batches whose first run is in the i-th of n equal parts of the spec, so that neighbours share programs."""
     if part is None:
         return batches
     place = {run.id: at for at, run in enumerate(spec.units())}
@@ -101,7 +101,7 @@ def _part_of(spec: Spec, batches: list[batching.Batch], part: tuple[int, int] | 
 
 
 def progress_of(todo: list[batching.Batch], options: Options, lines: int = 1) -> Progress:
-    """The progress of these batches."""
+    """Start the progress of these batches."""
     programs, runs = len({batch.program_key for batch in todo}), sum(len(b.runs) for b in todo)
     progress = Progress(sum(map(rounds_of, todo)), runs, options.quiet, lines=lines, programs=programs)
     progress.ended = options.ended
@@ -118,7 +118,7 @@ def work(todo: list[batching.Batch], worker: Worker) -> None:
 
 
 def outcome(spec: Spec, store: Store, todo: list[batching.Batch]) -> Outcome:
-    """How the runs of the spec have ended. `todo`: the batches of this start."""
+    """Count how the runs of the spec have ended. `todo`: the batches of this start."""
     records = store.records()
     statuses = [records[run.id]["status"] for run in spec.units() if run.id in records]
     computed = sum(len(batch.runs) for batch in todo)
@@ -127,8 +127,7 @@ def outcome(spec: Spec, store: Store, todo: list[batching.Batch]) -> Outcome:
 
 @contextlib.contextmanager
 def joined(spec: Spec, shape: Shape | None) -> Iterator[None]:
-    """Where several processes compute together (`--distributed`), an exception in this context ends all of them. `shape`: the mesh
-    that was asked for."""
+    """End all processes that compute together (`--distributed`) at an exception in this context. `shape`: the requested mesh."""
     if not distributed.is_connected():
         yield
         return
@@ -144,7 +143,7 @@ def joined(spec: Spec, shape: Shape | None) -> Iterator[None]:
 
 
 def agree_on_start(spec: Spec, machine: Machine) -> None:
-    """SpecError in all processes where one of them reads another spec or other data, or is another program or machine."""
+    """Raise a SpecError in all processes if one of them reads another spec or other data, or is another program or machine."""
     facts = {"version": software(), "--mesh": machine.mesh, "devices": [machine.backend, machine.devices], "the spec": mark(spec)}
     said = [json.loads(word) for word in distributed.gather(json.dumps(facts))]
     for number, other in enumerate(said):
@@ -156,7 +155,7 @@ def agree_on_start(spec: Spec, machine: Machine) -> None:
 
 
 def follow(spec: Spec) -> int:
-    """Compute the batches that process 0 announces, until there are no more; the exit code."""
+    """Compute the batches that process 0 announces, until there are no more; return the exit code."""
     by_id = {run.id: run for run in spec.units()}
     while (announced := distributed.agree(None)) is not None:
         runs, width, mesh, speed = announced
@@ -176,11 +175,11 @@ class Worker(NamedTuple):
     machine: Machine
 
     def finished(self, batch: batching.Batch) -> bool:
-        """Whether the folder has the units of all its runs."""
+        """Return whether the folder has the units of all its runs."""
         return all(self.store.has(run.id) for run in batch.runs)
 
     def take(self, batch: batching.Batch) -> bool:
-        """Compute the batch, unless it is done. False when another process is computing it."""
+        """Compute the batch, unless it is done. Return False if another process is computing it."""
         with self.store.claim(batch.id) as claimed:
             if not claimed:
                 return False
@@ -191,7 +190,8 @@ class Worker(NamedTuple):
         return True
 
     def compute(self, batch: batching.Batch) -> None:
-        """Compute and keep the batch's units, or those of its halves where it is too large for the device or a run of it raises."""
+        """Compute and store the batch's units, or its halves' if it is too large for the device or one of its runs raises an
+        error."""
         shown = 0
         self.progress.start(name_of(batch), rounds_of(batch))
 
@@ -215,7 +215,7 @@ class Worker(NamedTuple):
         self.progress.update(rounds_of(batch) - shown * len(batch.runs))
 
     def split(self, batch: batching.Batch, why: str) -> list[batching.Batch]:
-        """The halves of a batch, which take its place in the plan file; `why` is shown in a line."""
+        """Replace a batch by its halves in the plan file; `why` is shown in a line."""
         parts = batching.halves(batch)
         words = f"{why} with {batch.width} runs side by side; {parts[0].width} from here on, beginning with round 0"
         self.progress.say(f"cfljax: {name_of(batch)}: {words}")
@@ -242,18 +242,18 @@ class Worker(NamedTuple):
 
 
 def rounds_of(batch: batching.Batch) -> int:
-    """The rounds of all its runs together."""
+    """Count the rounds of all its runs together."""
     return len(batch.runs) * batch.first.train.rounds
 
 
 def name_of(batch: batching.Batch) -> str:
-    """The batch in words: the label of its method, and its seeds."""
+    """Name the batch by the label of its method, and its seeds."""
     seeds = sorted({run.seed for run in batch.runs})
     return f"{batch.first.label} (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})"
 
 
 def result_of(record: Table) -> str:
-    """How a run came out, in a line; nothing of one that did not come to its end."""
+    """Format the result of a run in a line; "" for a run that did not come to its end."""
     if record["status"] != "done":
         return ""
     summary, timings = record["summary"], record["timings"]

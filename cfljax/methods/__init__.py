@@ -23,6 +23,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "joint": "cfljax.methods.joint:joint",
         "ifca": "cfljax.methods.ifca:ifca",
         "ocfl": "cfljax.methods.ocfl:ocfl",
+        "ocfl_zuziak": "cfljax.methods.ocfl_zuziak:ocfl_zuziak",
         "fedgroup": "cfljax.methods.fedgroup:fedgroup",
         "fesem": "cfljax.methods.fesem:fesem",
         "cfl_mgd": "cfljax.methods.cfl_mgd:cfl_mgd",

@@ -8,15 +8,15 @@ clustered by sketches of their messages, and send once more when the weights are
 Readings:
 - Message. Paper: one gradient on all local data per round. Here: the same; or −Δ/η of the local solver. Option: `local =
   "update"`.
-- Loss in the threshold (eq 7). Paper: unweighted over devices (eq. 1). Here: weighted by samples, as eq. 4 weights the
-  gradients. Option: none.
-- Angle of the threshold. Paper: no bounds. Here: the fraction is clipped to [0, 1], as a loss above l_0 would shrink the angle
-  below θ, and one below l_* push it past a right angle. Option: none.
+- Loss in the threshold (eq 7). Paper: unweighted over devices (eq. 1). Here: weighted by samples, like the gradients in eq. 4.
+  Option: none.
+- Angle of the threshold. Paper: no bounds. Here: the fraction is clipped to [0, 1]: a loss above l_0 would push the angle below
+  θ, a loss below l_* past a right angle. Option: none.
 - 1/I_C. Paper: may divide by 0. Here: max(I_C, 1). Option: none.
-- Numbers. Paper: none for θ, l_* and K-means' N. Here: ours. Option: `theta`, `l_star`, `clusters`.
+- Numbers. Paper: none for θ, l_* and the number of clusters of K-means. Here: our own. Option: `theta`, `l_star`, `clusters`.
 
-Communication per participant and round: one model down, one gradient up, and for the server's choices one float for the loss
-(`clustering = "ccs"`), one for I_k (`weights = "rfedavg"`) or M class counts (`"optimal"`). With `weights = "fedavg"` nothing more.
+Communication per participant and round: one model down, one gradient up, and for the server one float for the loss (`clustering
+= "ccs"`), one for I_k (`weights = "rfedavg"`) or M class counts (`"optimal"`).
 """
 
 from __future__ import annotations

@@ -11,20 +11,20 @@ cluster with the least loss.
 
 Readings:
 - Split. Paper: the bipartition whose largest cosine across is smallest (Algorithm 1), which is single linkage. Here: complete
-  linkage of 1 − cosine, as in the authors' program: in the settings of `docs/which.toml` both find the true groups, and where
-  there are none complete linkage makes fewer clusters (11 for 13). Option: none.
-- Guard of a split. Paper: only if γ_max < √((1 − α)/2), α being the largest cosine across and γ_max a number in [0, 1]. Here:
-  no guard, as in the program. Option: `gamma_max`.
-- When. Paper: at a stationary point. Here: from `min_rounds` on, each round, with the program's numbers. Option: `eps1`,
-  `eps2`, `min_rounds`, `min_size`, `split_every`.
-- Optimiser. Paper: SGD. In its program each client's momentum of 0.9 lives on between rounds, and eps1 and eps2 are norms of such
-  updates. Here: `train.momentum` begins anew in each round. Option: `train.keep_state`.
-- Order. Paper: not said; its program splits before it averages, so it decides by updates that are one round newer. Here: it
-  averages, then splits. Option: none.
-- Mean update. Paper: weighted by samples. Here: by the weights of the aggregation, so it is the step that the cluster's model
-  took; the program's is uniform. Option: `average`.
+  linkage of 1 − cosine, as in the authors' program. With the settings of `docs/which.toml` both find the true groups. Option:
+  none.
+- Guard of a split. Paper: only if γ_max < √((1 − α)/2), where α is the largest cosine across and γ_max is in [0, 1]. Here: no
+  guard, as in the program. Option: `gamma_max`.
+- When. Paper: at a stationary point. Here: each round from `min_rounds` on, with the program's numbers. Option: `eps1`, `eps2`,
+  `min_rounds`, `min_size`, `split_every`.
+- Optimiser. Paper: SGD. Its program keeps each client's momentum of 0.9 between rounds, and eps1 and eps2 are norms of such
+  updates. Here: momentum is reset in each round. Option: `train.keep_state`.
+- Order. Paper: not said; its program splits before it averages, so by updates that are one round newer. Here: averages, then
+  splits. Option: none.
+- Mean update. Paper: weighted by samples; its program is uniform. Here: by the weights of the aggregation, so it is the step of
+  the cluster's model. Option: `average`.
 
-Communication per participant and round: one model down, one update up. A client that comes late gets all models once.
+Communication per participant and round: one model down, one update up. Clients that arrive later get all models once.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Sattler(FedAvg):
     gamma_max: float = option(
         0.0, "split only if it is below √((1 − largest cosine across) / 2); 0: always", low=0.0, high=1.0, traced=True
     )
-    split_every: int = option(1, "rounds between two looks at the clusters", low=1)
-    max_clusters: int = option(16, "most clusters there is room for; one more is an error", low=1)
+    split_every: int = option(1, "rounds between two attempts to split", low=1)
+    max_clusters: int = option(16, "largest number of clusters; more are an error", low=1)
     similarity: str = similarity(again=False)
 
     def first(self, ask: Ask, state: State) -> State:

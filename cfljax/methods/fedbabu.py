@@ -4,12 +4,12 @@ In the rounds every client trains the body below one and the same random head. W
 whole model on its own samples, and is scored once more: `accuracy_finetuned`. The history is that of the model before.
 
 Readings:
-- What is fine-tuned. Paper: the whole model, or for comparison a part of it. Here: the whole. Option: none.
-- For how long. Paper: 5 epochs, which are 50 steps of its batches of 50 of 500 samples. Here: 50 steps. Option:
+- Fine-tuned part. Paper: the whole model, or for comparison a part of it. Here: the whole. Option: none.
+- Length of fine-tuning. Paper: 5 epochs, which are 50 of its steps. Here: 50 steps; 0 leaves it out. Option:
   `train.finetune_steps`; 0 leaves it out.
-- Its learning rate. Paper: 0.1 at first, with a decay in the rounds. Here: `train.lr`, without the decay. Option: none.
-- The head. Paper: random, or random with orthogonal rows. Here: random, as the model begins. Option: none.
-- Weights of the mean. Paper: by samples; its program has equal ones. Here: by samples. Option: `average = "uniform"`.
+- Its learning rate. Paper: 0.1 at first, with a decay over the rounds. Here: `train.lr`, without decay. Option: none.
+- Head. Paper: random, or random with orthogonal rows. Here: the model's random initial head. Option: none.
+- Weights of the mean. Paper: by samples; its program's are equal. Here: by samples. Option: `average = "uniform"`.
 
 Communication per participant and round: the body down, its update up.
 

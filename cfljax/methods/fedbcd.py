@@ -8,8 +8,8 @@ decay 1e-4, batches of 32): `train.lr`, `momentum`, `weight_decay`, `epochs`, `s
 has. Scored with z; the accuracy of the x_i is the diagnostic `accuracy_personal`.
 
 Readings:
-- Local training. Paper: SGD 0.005 with momentum 0.9 and weight decay 1e-4, batches of 32, 1 to 5 steps. Here: the same,
-  whatever `train` says. Option: `local_lr`, `local_momentum`, `local_weight_decay`, `local_batch`, `max_steps`.
+- Local training. Paper: SGD 0.005 with momentum 0.9 and weight decay 1e-4, batches of 32, 1 to 5 steps. Here: the same, not the
+  options of `train`. Option: `local_lr`, `local_momentum`, `local_weight_decay`, `local_batch`, `max_steps`.
 - Step of z. Paper: 1 for an MLP, 0.1 for a ResNet. Here: 1. Option: `lr_z`.
 
 Communication per participant and round: z down, one update up.
@@ -68,7 +68,7 @@ class State(NamedTuple):
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
-    """FedBCD: personal models pulled to a global one, which follows their mean."""
+    """FedBCD: personalized models pulled to a global one, which follows their mean."""
     working = solver.with_work(Work(None, config.max_steps, config.local_batch))
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:

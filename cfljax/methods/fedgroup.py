@@ -11,26 +11,25 @@ Readings. The published text and the authors' program differ; the defaults follo
 - Length of a pre-training. Paper: E epochs (Algorithm 3). Here: 50 mini-batch steps, with the proximal term (the program).
   Option: `pretrain_epochs`.
 - Start of a group. Paper: w_0 (Algorithm 2, line 2); Algorithm 3 prints the mean of the members' updates. Here: the mean of
-  their pre-trained weights (the program). The directions are the same. Option: none.
+  their pre-trained weights (the program), which gives the same directions. Option: none.
 - Number of groups. Paper: given. Here: the same, or found from the updates of alpha · `most` clients, which the cold start then
   groups (`round/auto.py`). Option: `clusters = "auto"`, `auto`, `most`.
 - K-means of the cold start. Paper: K-means++. Here: ten restarts, at most 20 iterations (the program). Option: none.
-- Newcomer. Paper: from the auxiliary global model, against the groups' latest updates. Here: from w_0, against the cold-start
-  directions (the program), as one round's update of a group soon says more about who took part than about the group: on MNIST
-  newcomers then join almost at random. `"auxiliary"` compares with the groups' models as seen from the auxiliary one, where the
-  newcomer starts, and there agrees with "initial" on nine of ten. Option: `newcomer = "latest"`.
-- When newcomers are assigned. Paper: when they come. Here: with "initial" the answer does not depend on the round, so all of
-  them are computed in `setup`; a client still gets its label when it first takes part. Otherwise pre-training takes the round's
-  learning rate, also where it is for scoring only. Option: none.
+- Newcomer. Paper: starts from the auxiliary global model, and is compared with the groups' latest updates. Here: starts from
+  w_0, and is compared with the cold-start directions (the program): a group's latest update depends on who took part, and on
+  MNIST newcomers then join almost at random. `"auxiliary"` compares with the groups' models as seen from the auxiliary model.
+  Option: `newcomer = "latest"`.
+- When newcomers are assigned. Paper: when they arrive. Here: with "initial" before the first round, which is the same; a client
+  gets its label when it first takes part. Option: none.
 - First round of a newcomer. Paper: E − 1 epochs after pre-training. Here: all (the program). Option: none.
 - Weights inside a group. Paper: by samples. Here: the same. Option: `average`.
-- Inter-group aggregation. Paper: pull towards the others (Algorithm 2, line 19), or eq. 20. Here: the former; `"weighted"` is
+- Inter-group aggregation. Paper: a pull towards the others (Algorithm 2, line 19), or eq. 20. Here: the former; `"weighted"` is
   the program's. Option: `inter_group = "normalised"`.
-- Times. Paper: one cold start. Here: one; or another after each `every` rounds (`round/anew.py`). Option: `every`.
-- Random group. Paper: once. Here: the same; the program draws at each selection. Option: `rac = "always"`.
+- Re-clustering. Paper: none. Here: none, or a new cold start every few rounds (`round/anew.py`). Option: `every`.
+- Random group. Paper: drawn once. Here: the same; the program draws at each selection. Option: `rac = "always"`.
 
-Communication of a round: per participant one model down and one update up; per pre-training one model down and one update
-up, in the round in which it happens: the cold start's in round 0, a newcomer's when it first takes part.
+Communication of a round: one model down, one update up, and the same for each pre-training: of the cold start in round 0, of a
+newcomer when it first takes part.
 """
 
 from __future__ import annotations
@@ -70,18 +69,18 @@ class Compass(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FedGroup(CountedConfig, Clustered):
-    """FedGroup: groups from the directions of first updates; FedGrouProx with mu."""
+    """FedGroup: clusters from the directions of first updates; FedGrouProx with mu."""
 
     clusters: int | str = option(3, 'number of groups, or "auto": found before the first round', low=1, choices=("auto",))
     cold_start: str = option("edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=COLD_STARTS)
     alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
     pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)
-    pretrain_epochs: int | None = option(None, "epochs of a pre-training, in place of pretrain_steps", low=1)
+    pretrain_epochs: int | None = option(None, "epochs of a pre-training, instead of pretrain_steps", low=1)
     newcomer: str = option("initial", "where a newcomer starts, and what it is compared with", choices=NEWCOMER)
     assign: str = option("eq9", "a newcomer joins the closest group, or a random one (RAC)", choices=("eq9", "random"))
     rac: str = option("once", "a random group for good, or a new one at each selection", choices=("once", "always"))
     eta_g: float = option(0.0, "step of the inter-group aggregation", low=0.0, traced=True)
-    inter_group: str = option("difference", "reading of the inter-group aggregation", choices=READINGS)
+    inter_group: str = option("difference", "formula of the inter-group aggregation", choices=READINGS)
     mu: float = option(0.0, "strength of the proximal term (FedGrouProx)", low=0.0, traced=True)
     average: str = option("samples", "weights of the participants inside a group", choices=AVERAGES)
     every: int | None = every()

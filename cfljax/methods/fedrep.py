@@ -4,11 +4,11 @@ A participant first trains its head for some epochs with the body that it was se
 averaged, the head stays.
 
 Readings:
-- Epochs. Paper: τ gradient steps of the head, one update of the body; in its experiments epochs, 10 and 1 or 5. Here: epochs, those
-  of the body by `train.epochs`. Option: `head_epochs`.
-- Weights of the mean. Paper: uniform; its program has them by samples. Here: uniform. Option: `average = "samples"`.
-- What is scored. Paper: its program trains all heads for ten epochs after the last round and scores once more. Here: the models
-  as the rounds leave them. Option: none.
+- Epochs. Paper: τ gradient steps of the head, one update of the body; in its experiments epochs, 10 and 1 or 5. Here: epochs;
+  `train.epochs` is for the body. Option: `head_epochs`.
+- Weights of the mean. Paper: uniform; its program weights by samples. Here: uniform. Option: `average = "samples"`.
+- Scored models. Paper: its program trains all heads for ten more epochs after the last round. Here: the models after the last
+  round. Option: none.
 
 Communication per participant and round: the body down, its update up.
 

@@ -8,25 +8,23 @@ with odds v_is ∝ u_is n_i. Only one model is trained and sent by a client, how
 is scored; the cluster model with the client's largest share gives the diagnostic `accuracy_cluster`.
 
 Readings:
-- Clients of a cluster. Paper: for each cluster a number of clients, drawn from all with odds v_is. Here: for each cluster a
-  share of the round's participants, so drawn without replacement (its program), and averaged equally; whom no cluster draws
-  does nothing. Option: none.
-- How many are drawn. Paper: a fixed number for each cluster (15 in its program as published). Here: a share of the
-  participants, rounded up. Option: `selected`.
-- Least share. Paper: a small σ where a client has no sample of a cluster; its shares then sum to more than 1. Here: no share
-  is below it, and the shares are divided by their sum, so that the pull has strength lam for everybody. Option: `floor`.
-- Who estimates. Paper: all clients, every τ rounds. Here: all that have arrived, every τ rounds, and a client in the round in
-  which it arrives. Option: `tau`.
-- Start of local training. Paper: the minimum of the loss with its pull, from wherever; its program goes on from the client's
-  last personal model. Here: the same, or from Σ_s u_is c_s. Option: `start = "centres"`.
-- Optimiser. Paper: not said; its program has one Adam per client for the whole run. Here: the run's, which begins anew in each
-  round. Option: `train.keep_state`.
-- Initial models. Paper: random. Here: clients start at w_0, as in other methods, clusters at independent draws. Option: none.
-- Personal model. Paper: the client's. Here: as the server has received it, which differs with `train.compress` or
-  `train.privacy`. Option: none.
+- Clients of a cluster. Paper: each cluster draws a number of clients with odds v_is. Here: each draws a share of the round's
+  participants without replacement (its program) and averages them equally. Option: none.
+- Draw size. Paper: a fixed number for each cluster (15 in the published program). Here: a share of the participants, rounded
+  up. Option: `selected`.
+- Least share. Paper: a small σ if a client has no sample of a cluster; its shares then sum to more than 1. Here: shares have
+  this minimum and are divided by their sum. Option: `floor`.
+- Who estimates. Paper: all clients, every τ rounds. Here: all that have arrived, and a client in the round in which it arrives.
+  Option: `tau`.
+- Start of local training. Paper: any; its program continues from the client's last personal model. Here: the same, or Σ_s u_is
+  c_s. Option: `start = "centres"`.
+- Optimiser. Paper: not said; its program keeps one Adam per client for the whole run. Here: the run's, reset in each round.
+  Option: `train.keep_state`.
+- Initial models. Paper: random. Here: clients start at w_0, clusters at independent draws. Option: none.
+- Personal model. Paper: the client's. Here: as the server received it, after `train.compress` or `train.privacy`. Option: none.
 
-Communication per participant and round: K models down, one model up, for those that a cluster draws; and from every client K
-models down and K floats up, in each round of estimates.
+Communication per participant and round: K models down, one model up if a cluster draws it; K models down and K floats up for
+every client in each round of estimates.
 
 A newcomer, as any client that has not trained yet, is scored with the cluster model of its largest share u_is, which is
 estimated from its own training samples every `tau` rounds like all others (it sends nothing). A client without training
@@ -69,11 +67,11 @@ class Config(PersonalConfig):
     served = "centres"
 
     clusters: int = option(2, "number of cluster models", low=1)
-    tau: int = option(2, "rounds from one estimate of the shares to the next", low=1)
+    tau: int = option(2, "rounds between estimates of the shares", low=1)
     start: str = option("own", "train from the last personal model, or from the mean of cluster models", choices=("own", "centres"))
     lam: float = option(0.1, "strength of the pull of personal models to the cluster models", low=0.0, traced=True)
     selected: float = option(0.6, "share of the participants that each cluster draws", above=0.0, high=1.0, traced=True)
-    floor: float = option(1e-4, "least share of a cluster in a client", above=0.0, high=1.0, traced=True)
+    floor: float = option(1e-4, "smallest share of a cluster in a client's mixture", above=0.0, high=1.0, traced=True)
 
     @property
     def without(self) -> dict[str, str]:
@@ -105,7 +103,7 @@ class State(NamedTuple):
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
-    """FedSoft: personal models pulled to several cluster models, by what a client has of each."""
+    """FedSoft: personalized models pulled to several cluster models, by the client's share of each."""
     k = config.clusters
     pulling = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["lam"]))
 

@@ -7,14 +7,14 @@ clusters than `max_clusters` end the run with an error. A client that arrives af
 least loss.
 
 Readings:
-- Threshold. Paper: a distance, found by trying. Here: in units of the median distance of two clients, as distances of updates
-  have no natural scale (they grow with the model and the learning rate). Option: `unit = "absolute"`.
-- Metric and linkage. Paper: l1, l2 and cosine; single, complete, average and Ward's linkage are compared. Here: l1 and
-  complete. Option: `metric`, `linkage`.
+- Threshold. Paper: a distance, found by trial. Here: in units of the median distance of two clients, because distances of
+  updates grow with the model and the learning rate. Option: `unit = "absolute"`.
+- Metric and linkage. Paper: compares l1, l2 and cosine; single, complete, average and Ward's linkage. Here: l1 and complete.
+  Option: `metric`, `linkage`.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update up; and once, for the clustering, one model down and one
-update up per client, in the round after it. A client that comes after the clustering gets all models once.
+Communication per participant and round: one model down, one update up; and the same once for each client, in the round after
+the clustering. Clients that arrive later get all models once.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class FLHC(FedAvg):
     warmup_rounds: int = option(10, "rounds of FedAvg with all clients before the clustering", low=0)
     metric: str = option("l1", "distance of updates", choices=("l1", "l2", "cosine"))
     linkage: str = option("complete", "distance of clusters", choices=("complete", "average", "single", "ward"))
-    threshold: float = option(0.9, "clusters farther apart than this stay apart", low=0.0, traced=True)
-    unit: str = option("median", "of the threshold: the median distance of two clients, or 1", choices=("median", "absolute"))
-    max_clusters: int = option(32, "most clusters there is room for; one more is an error", low=1)
+    threshold: float = option(0.9, "distance above which clusters are not merged", low=0.0, traced=True)
+    unit: str = option("median", "unit of the threshold: the median distance of two clients, or 1", choices=("median", "absolute"))
+    max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)
     similarity: str = similarity()
 
     def check(self, where: str) -> None:
@@ -67,12 +67,7 @@ class FLHC(FedAvg):
         ids = ids[np.argsort(ask.uid[ids], kind="stable")].astype(np.int32)
         updates = ask.updates(np.asarray(state.models[0]), ids, similarity=self.similarity)
         own = self.cluster(updates, host.distance_matrix(updates, METRICS[self.metric]), float(ask.hyper["threshold"]))
-        number = int(own.max(initial=0)) + 1
-        if number > self.max_clusters:
-            why = f"threshold = {float(ask.hyper['threshold']):g} makes {number} clusters; raise one of them"
-            raise SpecError(f"method.fl_hc.max_clusters = {self.max_clusters}: {why}")
-        models, active = jnp.tile(jnp.asarray(state.models[0]), (self.max_clusters, 1)), jnp.arange(self.max_clusters) < number
-        return state._replace(models=models, labels=jnp.asarray(ask.of_all((ids, own))), active=active)
+        return ask.divide(state, ids, own, f"raise it, or threshold = {float(ask.hyper['threshold']):g}")
 
     def cluster(self, updates: np.ndarray, distances: np.ndarray, threshold: float) -> np.ndarray:
         """HOST. i32[n] labels of the updates f32[n, d], whose distances are f64[n, n]."""

@@ -6,15 +6,14 @@ learning rate η of the run, and then w_i ← w_i − eta · lam (w_i − θ_i).
 
 Readings:
 - The minimum. Paper: θ_i to an accuracy ν. Here: a fixed number of steps of gradient descent. Option: `inner_steps`.
-- Where θ_i begins. Paper: open. Here: at w when the client is drawn, then at the θ_i of the batch before. Option: none.
-- Who trains. Paper: all clients in each round, and the server averages those that it draws. Here: those that are drawn. Option:
-  none.
-- Weights of the mean. Paper: uniform; its program has them by samples. Here: uniform. Option: `average = "samples"`.
+- Start of θ_i. Paper: open. Here: at w when the client is drawn, then at the θ_i of the batch before. Option: none.
+- Who trains. Paper: all clients in each round; the server averages the drawn ones. Here: drawn clients. Option: none.
+- Weights of the mean. Paper: uniform; its program weights by samples. Here: uniform. Option: `average = "samples"`.
 - Further terms of a step. Paper: none; its program adds 0.001 · θ_i to the gradient. Here: none, and `train.optimizer`,
   `momentum` and `weight_decay` are refused. Option: none.
-- What is scored. Paper: θ_i; its program scores w_i, by which it has overwritten θ_i. Here: θ_i. Option: none.
+- Scored model. Paper: θ_i; its program scores w_i, which has overwritten θ_i. Here: θ_i. Option: none.
 
-Communication per participant and round: one model down, one update up. θ_i stays where it is.
+Communication per participant and round: one model down, one update up.
 
 A newcomer, like any client that was not drawn yet, has no θ_i and is scored with w.
 """
@@ -43,7 +42,7 @@ class Carry(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PFedMe(AtHome):
-    """pFedMe: personal models near a global one, which moves towards them."""
+    """pFedMe: personalized models near a global one, which moves towards them."""
 
     own_steps, one_sum = True, True
 

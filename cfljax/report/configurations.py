@@ -22,6 +22,7 @@ DISPLAYED = {
     "one_shot": "One-shot K-means", "fedem": "FedEM", "fedrc": "FedRC", "fedsoft": "FedSoft", "apfl": "APFL", "pfedme": "pFedMe",
     "per_fedavg": "Per-FedAvg", "fedamp": "FedAMP", "pfedgraph": "pFedGraph", "stocfl": "StoCFL", "feddrift": "FedDrift",
     "fedper": "FedPer", "lg_fedavg": "LG-FedAvg", "fedrep": "FedRep", "fedbabu": "FedBABU",
+    "ocfl_zuziak": "OCFL (Zuziak)",
 }  # fmt: skip
 """Method -> its name in figures and in tables for papers, where the spec gives no label."""
 

@@ -55,7 +55,7 @@ class Controlled(PersonalConfig):
     own_server = True
     average = "uniform"
     """The weights of the participants, and of the clients in c: "samples" or "uniform". Methods may have it as an option."""
-    groups: str = option("one", "who shares a model: all clients, or those of a true group", choices=("one", "true"))
+    groups: str = option("one", "who shares a model: all clients, or each true group", choices=("one", "true"))
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -47,7 +47,7 @@ class Soft(MethodConfig):
 
     clusters: int = option(3, "number of models", low=1)
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
-    newcomer_steps: int = option(10, "E-steps that give a client its mixture if it has not been drawn", low=1)
+    newcomer_steps: int = option(10, "E-steps for the mixture of a client that has not been drawn", low=1)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

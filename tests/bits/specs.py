@@ -52,6 +52,7 @@ METHODS = {
     "lg_fedavg": {},
     "fedrep": {"head_epochs": 2},
     "fedbabu": {},
+    "ocfl_zuziak": {"max_clusters": 20, "train": {"participation": 1.0}},
 }
 """Every method, with what it needs to do something in five rounds on twenty clients."""
 ALL = tuple(METHODS)

@@ -11,6 +11,7 @@ from cfljax.experiment.assemble import assemble, assemble_batch, host_federation
 from cfljax.experiment.batching import batches
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
+from tests import play
 from tests.often import every, rarely
 from tests.reference import parts, plain
 
@@ -61,7 +62,7 @@ def scored_by(output, single):
 def test_it_changes_nothing_else_of_any_method(name):
     quick = {"warmup_rounds": 1} if name == "fl_hc" else {"min_rounds": 1} if name == "cfl_sattler" else {}
     method = {"name": name} | quick | ({"clusters": 2} if "clusters" in METHODS.entry(name).options.__dataclass_fields__ else {})
-    everybody = {"participation": 1.0} if name == "cfl_sattler" else {}
+    everybody = {"participation": 1.0} if name in play.EVERYBODY else {}
     (plain_run,), (tuned,) = (runs(method, train={"finetune_steps": steps} | everybody) for steps in (0, 7))
     (a,), (b,) = outputs([plain_run]), outputs([tuned])
     assert not a.finetuned and list(b.finetuned) == NAMES and 0 <= b.finetuned[NAMES[0]] <= 1

@@ -18,6 +18,7 @@ from cfljax.experiment.privacy import crowd_of
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
 from cfljax.types.federation import NEVER
+from tests import play
 from tests.often import every, rarely
 
 NEW = {"share": 0.25, "shots": 8, "steps": [0, 1, 3]}
@@ -104,7 +105,7 @@ def absent(federation):
 
 @every_method
 def test_newcomers_influence_nothing_and_are_scored(name):
-    few = {"participation": 5, "eval_clients": 6} if name != "cfl_sattler" else {}
+    few = {"participation": 5, "eval_clients": 6} if name not in play.EVERYBODY else {}
     planned = runs(name, train=few)
     (a,), (b,), (c,) = outputs(planned), outputs(planned, spoiled), outputs(planned, absent)
     mine = newcomers(host_federation(runs(name)[0]))

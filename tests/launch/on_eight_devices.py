@@ -22,7 +22,7 @@ from cfljax.methods import METHODS
 CALM = {"cfl_sattler": {"min_rounds": 1, "eps1": 9.0, "eps2": 0.0}, "fl_hc": {"warmup_rounds": 1}, "joint": {"local_steps": 2}}
 CALM |= {"feddrift": {"every": 1, "begin": "each"}}
 """Options that make a method do in two rounds what it does in many."""
-EVERYBODY = ("cfl_sattler",)
+EVERYBODY = ("cfl_sattler", "ocfl_zuziak")
 ONE, EIGHT = mesh.Shape(1, 1), mesh.Shape(2, 4)
 CHANGING = ("ifca", "oracle")
 """Methods whose clients change their groups after the first round, and are timed, so that some are late."""

@@ -1,0 +1,59 @@
+"""Methods of 2024 and later against plain numpy programs, and where they differ from their neighbours."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from cfljax.errors import SpecError
+from tests import play, toy
+from tests.reference import host_clusters, plain
+from tests.reference import recent as reference
+
+SEED, CLIENTS = 2, 8
+NET = plain.Net(6, 4)
+ALL = np.arange(CLIENTS)
+
+
+@functools.cache
+def federation():
+    """Two groups of clients that call the classes by other names."""
+    return toy.federation("label_permutation", clients=CLIENTS, groups=2, seed=1)
+
+
+def check(out, models, labels):
+    assert np.array_equal(out.labels(), labels)
+    for k, w in models.items():
+        assert np.abs(out.models()[k] - w).max() < 1e-5
+
+
+# OCFL of Zuziak
+
+
+def zuziak(rounds=5, **options):
+    return play.rounds("ocfl_zuziak", federation(), rounds, None, SEED, **{"max_clusters": CLIENTS} | options)
+
+
+@pytest.mark.parametrize("algorithm", ["mean_shift", "hdbscan"])
+def test_ocfl_zuziak_follows_the_plain_program(algorithm):
+    rule, heats = reference.zuziak(algorithm)
+    clients, key = plain.Clients(federation()), functools.partial(plain.round_key, SEED)
+    models, labels = host_clusters.rounds(NET, clients, toy.start(SEED), ALL * 0, key, lambda t: ALL, rule, 5)
+    check(zuziak(algorithm=algorithm), models, labels)
+    assert len(heats) == 2 and len(models) > 1
+    assert algorithm == "mean_shift" or np.array_equal(labels, federation().group)
+
+
+def test_ocfl_zuziak_clusters_once_when_the_temperature_has_risen():
+    out = zuziak(1)
+    cosines, _ = out.states[-1].memory
+    heat = np.float32(np.linalg.norm(1 - np.asarray(cosines, np.float64)) / np.sqrt(4 * CLIENTS * (CLIENTS - 1)))
+    for last, clusters, kept in ((np.inf, 1, heat), (heat + 0.01, 1, heat), (heat, 1, heat), (heat - 0.01, 5, np.inf)):
+        before = out.states[-1]._replace(memory=(cosines, np.float32(last)))
+        after = out.method.regroup(plain.round_key(SEED, 0), before, federation(), {}, 2)
+        assert after.active.sum() == clusters and np.isclose(after.memory[1], kept)
+
+
+def test_ocfl_zuziak_has_no_more_clusters_than_room():
+    with pytest.raises(SpecError, match="method.ocfl_zuziak.max_clusters = 2: there are 6 clusters"):
+        zuziak(max_clusters=2)
