@@ -295,7 +295,9 @@ def names() -> str:
             ]
         if kind == "partition":
             views = ", ".join(f"`{name}`" for name in VIEWS)
-            parts += [f"{views} are [views](clients.md#shifts-that-combine), too; a view has the options of its own section below.\n"]
+            parts += [
+                f"{views} are [views](clients.md#shifts-that-combine), too; a view has the options of its own section below.\n"
+            ]
         if shared := shared_rows([registry.entry(name).options for name in ours]):
             parts += [f"### Shared {kind} options", "", table(HEAD, shared), ""]
         for name in ours:

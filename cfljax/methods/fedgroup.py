@@ -85,7 +85,7 @@ class FedGroup(CountedConfig, Clustered):
     average: str = option("samples", "weights of the participants inside a group", choices=AVERAGES)
     every: int | None = every()
     similarity: str = similarity()
-    snapshots: bool = option(False, "keep the EDC and MADC matrices of the cold start")
+    snapshots: bool = option(False, "keep the EDC and MADC matrices of the last cold start")
 
     @property
     def newcomers_train(self) -> bool:
@@ -110,9 +110,6 @@ class FedGroup(CountedConfig, Clustered):
         """Raise SpecError for options that contradict each other."""
         if self.pretrain_epochs is not None and self.pretrain_steps != 50:
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
-        if self.every is not None and self.snapshots:
-            why = "they are of one clustering; leave one of them out"
-            raise SpecError(f"{where}.every = {self.every} with snapshots = true: {why}")
         if self.clusters == "auto" and self.cold_start == "rcc":
             raise SpecError(f'{where}.clusters = "auto": cold_start = "rcc" looks at no updates; give a number of clusters')
 
@@ -178,10 +175,9 @@ class FedGroup(CountedConfig, Clustered):
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
         """Return the newcomers of the round, and how many clients each group has had so far."""
-        new = ask.cohort.mask & (before.labels[ask.cohort.ids] < 0)
         groups = jnp.where(after.labels >= 0, after.labels, after.clusters)
         members = jnp.zeros(after.clusters, jnp.int32).at[groups].add(1, mode="drop")
-        return {"newcomers": jnp.sum(new, dtype=jnp.int32), "members": members}
+        return {"newcomers": jnp.sum(ask.cohort.mask & (before.labels[ask.cohort.ids] < 0), dtype=jnp.int32), "members": members}
 
 
 fedgroup = entry("fedgroup", FedGroup)
