@@ -78,11 +78,11 @@ def check_parts(label: str, options: MethodConfig, train: SaysParts) -> None:
         own = ", ".join(f'{name} = "{kind}"' for name, kind in options.parts)
         raise SpecError(f"{where}: method.{label} itself has parts ({own}); take fedavg for others")
     if options.clusters == "auto":
-        raise SpecError(f'{where}: method.{label}.clusters = "auto": what travels depends on their number; give a number')
+        raise SpecError(f'{where}: method.{label}.clusters = "auto": what is sent depends on their number; give a number')
     if options.own_server:
         raise SpecError(f"{where}: the step of the server is method.{label}'s own, on whole models; leave it out for this method")
     if not options.averaged:
-        raise SpecError(f"{where}: method.{label} keeps other models than averages of clusters; leave it out for this method")
+        raise SpecError(f"{where}: method.{label} does not average the models of clusters; leave it out for this method")
 
 
 def divided_by(train: SaysParts) -> str:

@@ -48,8 +48,8 @@ def check_server(label: str, options: MethodConfig, server: Server | None) -> No
     if server is not None and not options.serves:
         if options.own_server:
             raise SpecError(f"{TABLE}: the step of the server is method.{label}'s own; leave it out")
-        why = "it averages nothing, or makes other clusters in the course of a run"
-        raise SpecError(f"{TABLE}: method.{label} has no cluster models that stay what they are ({why}); leave it out")
+        why = "it does not average, or changes its clusters during a run"
+        raise SpecError(f"{TABLE}: method.{label} has no lasting cluster models ({why}); leave it out")
 
 
 def check_average(label: str, options: MethodConfig, train: TrainOptions) -> None:
@@ -63,9 +63,11 @@ def check_average(label: str, options: MethodConfig, train: TrainOptions) -> Non
         raise SpecError(f'{where}: head and body take different numbers of steps; leave out train.schedule = "{train.schedule}"')
     for part, kind in list_pairs(options, train):
         if kind == "all":
-            told = f'what everybody shares is not averaged by steps; make it {part} = "cluster", or take average = "samples"'
+            told = (
+                f'a part that all clients share is not averaged by steps; make it {part} = "cluster", or take average = "samples"'
+            )
             raise SpecError(f'{where} with train.parts.{part} = "all": {told}')
     if train.transit.robust is not None:
-        raise SpecError(f"{where}: a robust rule looks at updates as they are sent, long ones too; leave out train.robust")
+        raise SpecError(f"{where}: robust rules need updates as they are sent; leave out train.robust")
     if getattr(options, "aggregate", "model") == "gradient":
         raise SpecError(f'{where}: all take one step with aggregate = "gradient"; take average = "samples"')

@@ -25,7 +25,7 @@ def read_stop(value: Value) -> Stop | None:
     return check(Stop, dict(value), "train.stop")
 
 
-NEEDS_VALIDATION = "needs a part of the clients' samples that nobody trains on; add data.validation = 0.1"
+NEEDS_VALIDATION = "needs validation samples; add data.validation = 0.1"
 
 
 def check_stop(stop: Stop | None, validation: float) -> None:

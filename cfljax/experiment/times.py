@@ -52,7 +52,7 @@ def in_words(estimates: Collection[float | None]) -> str:
     """What batches with these estimates take together, in a line."""
     known = [each for each in estimates if each is not None]
     if not known:
-        return "time on this machine: unknown, as it has run nothing like it yet"
+        return "time on this machine: unknown, as this machine has not run anything similar"
     least = "about" if len(known) == len(estimates) else "at least"
     return f"time on this machine: {least} {clock(sum(known) / (len(list_cores()) if on_a_cpu() else 1))}, by the times of its runs"
 

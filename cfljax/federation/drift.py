@@ -111,8 +111,8 @@ def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> _Views:
     alike = parts.view is None or len(np.unique(pairs[:, 1])) < 2
     if groups < 2 or group.min() < 0 or alike or len(pairs) != groups:
         raise SpecError(
-            'data.drift.what = "group": the groups of this partition do not see the data differently, each in one way; take '
-            'data.partition = "rotated" or the like, or what = "labels"'
+            'data.drift.what = "group": this partition does not transform the data of groups; take '
+            'data.partition = "rotated" or similar, or what = "labels"'
         )
     return _Views(groups, np.repeat(pairs[:, 1:], clients, axis=1))
 
@@ -120,7 +120,7 @@ def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> _Views:
 def _add_rotated(parts: Parts, source: Source, views: int) -> np.ndarray:
     """i32[2 V, F]: the views' index maps, then the same turned by TURN."""
     if parts.pixels is not None or source.table is not None:
-        why = "clients see images that are turned already" if source.table is None else f"{source.name} has no images"
+        why = "clients see rotated images already" if source.table is None else f"{source.name} has no images"
         raise SpecError(f'data.drift.what = "rotation": {why}; take what = "{"group" if source.table is None else "labels"}"')
     return np.repeat(rotations(source.x_train.shape[1:], (0.0, TURN_DEGREES)), views, axis=0)
 

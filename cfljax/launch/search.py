@@ -54,7 +54,7 @@ def final(spec: Spec, plan: Plan, table: Table, seeds: Iterable[int] | None) -> 
         return tuning.finalists(spec, plan, table)
     best = tuning.fresh(spec, plan, table, seeds)
     if not best.runs():
-        raise SpecError("no setting has come to its last round with a finite score: there is nothing to compare")
+        raise SpecError("no setting reached its last round with a finite score, so there is nothing to compare")
     return best
 
 

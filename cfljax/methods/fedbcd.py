@@ -55,7 +55,7 @@ class Config(PersonalConfig):
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Local training is the method's own SGD."""
         if train.optimizer != "sgd":
-            raise SpecError(f"{where}: local training is FedBCD's own SGD; leave out train.optimizer")
+            raise SpecError(f"{where}: FedBCD trains by its own SGD; leave out train.optimizer")
 
 
 class State(NamedTuple):

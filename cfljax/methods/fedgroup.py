@@ -120,16 +120,18 @@ class FedGroup(CountedConfig, Clustered):
         if self.pretrain_epochs is not None and self.pretrain_steps != 50:
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
         if self.every is not None and self.snapshots:
-            why = "they are of one clustering; leave one of them out"
+            why = "snapshots are of a single clustering; leave out one"
             raise SpecError(f"{where}.every = {self.every} with snapshots = true: {why}")
         if self.clusters == "auto" and self.cold_start == "rcc":
-            raise SpecError(f'{where}.clusters = "auto": cold_start = "rcc" looks at no updates; give a number of clusters')
+            raise SpecError(
+                f'{where}.clusters = "auto": cold_start = "rcc" has no updates to find it by; give a number of clusters'
+            )
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Raise SpecError for what cannot be combined in a run."""
         super().check_run(where, train, data, model)
         if train.server is not None and self.moving:
-            why = "newcomers are compared with what the round made of the models, before the server's step"
+            why = "newcomers are compared with the models before the server's step"
             raise SpecError(f'train.server with {where}.newcomer = "{self.newcomer}": {why}; take "initial"')
 
     def step(self, hyper: Hyper) -> LocalStep:

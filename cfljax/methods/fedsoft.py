@@ -72,7 +72,7 @@ class Config(PersonalConfig):
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Raise SpecError for what cannot be combined in a run."""
         if train.transit.privacy is not None and self.start == "own":
-            why = "whole personal models would be summed, of which only the last change is clipped"
+            why = "whole personal models would be summed, but only their last change is clipped"
             raise SpecError(f'{where}.start = "own" with train.privacy: {why}; give start = "centres"')
 
     def releases(self, rounds: int) -> tuple[int, int]:

@@ -98,7 +98,7 @@ class Joint(CountedConfig, Clustered):
         """Raise SpecError for a private choice by a similarity without bounds."""
         super().check_run(where, train, data, model)
         if train.transit.choice is not None and self.similarity == "euclidean":
-            why = "a distance has no bound that the choice could be private by; take a cosine"
+            why = "a distance is unbounded, so the choice cannot be private; take a cosine"
             raise SpecError(f'train.privacy.choice with {where}.similarity = "euclidean": {why}')
 
 

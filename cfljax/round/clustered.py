@@ -225,7 +225,7 @@ class Clustered(MethodConfig):
             if train.divided_by:
                 raise SpecError(f'{train.divided_by}: models are averaged over members; set {where}.aggregate = "model"')
             if train.buffered:
-                why = "the gradients of a round arrive in several; set it to model"
+                why = "the gradients of a round arrive in different rounds; set it to model"
                 raise SpecError(f'train.asynchronous with {where}.aggregate = "gradient": {why}')
         if self.buffers and train.momentum != 0:
             raise SpecError(f"train.momentum = {train.momentum}: must be 0 for {where}, whose momentum is its option beta")
@@ -234,7 +234,7 @@ class Clustered(MethodConfig):
         if self.again is not None:
             both = [f"train.{each}" for each in ("server", "asynchronous") if getattr(train, each) is not None]
             if any(beside := [train.divided_by, *both]):
-                why = "new clusters have other models; leave one of them out"
+                why = "the models of new clusters differ; leave out one"
                 raise SpecError(f"{where}.every = {self.again} with {next(filter(None, beside))}: {why}")
         if 0 < self.warmup_rounds >= train.rounds:
             raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")

@@ -80,8 +80,8 @@ class Controlled(PersonalConfig):
     def no_feedback(self) -> str:
         """Control vectors hold what is dropped, or are sent."""
         if self.own_steps:
-            return "it sends control vectors beside updates, which have their own"
-        return "its h_i hold what is dropped already"
+            return "its control vectors contain dropped numbers already"
+        return "its h_i contain dropped numbers already"
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Control vectors that are sent are not private; raises SpecError."""

@@ -72,10 +72,10 @@ class Peers(PersonalConfig):
         """Noise and robust rules are for sums of updates; raises SpecError."""
         transit = train.transit
         if self.sends and transit.privacy is not None and transit.privacy.noise > 0:
-            why = "each client gets a mixture of others' models, which is no sum of clipped updates; use noise = 0"
+            why = "each client gets a mixture of models, not a sum of clipped updates; use noise = 0"
             raise SpecError(f"train.privacy.noise = {transit.privacy.noise} with {where}: {why}")
         if self.sends and transit.robust is not None:
-            why = "each client gets a mixture of its own, in place of a mean over participants; leave it out"
+            why = "each client gets its own mixture, not a mean over participants; leave it out"
             raise SpecError(f'train.robust = "{transit.robust.name}" with {where}: {why}')
 
     def releases(self, rounds: int) -> tuple[int, int]:

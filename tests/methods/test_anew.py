@@ -113,8 +113,8 @@ def test_each_clustering_publishes_a_sum():
 @pytest.mark.parametrize(
     "name, options, message",
     [
-        ("fedgroup", {"every": 4, "snapshots": True}, "they are of one clustering"),
-        ("ocfl", {"max_clusters": 4}, "it has an effect only with `every`"),
+        ("fedgroup", {"every": 4, "snapshots": True}, "snapshots are of a single clustering"),
+        ("ocfl", {"max_clusters": 4}, "needs `every`"),
     ],
 )
 def test_what_does_not_go_together_is_refused(name, options, message):

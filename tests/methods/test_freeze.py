@@ -137,10 +137,10 @@ def test_what_is_frozen_is_not_sent(method, train, down, up):
 @pytest.mark.parametrize(
     ("method", "train", "told"),
     [
-        ("ditto", {"freeze": "head"}, "train.freeze: method.ditto keeps other models"),
+        ("ditto", {"freeze": "head"}, "train.freeze: method.ditto does not average the models of clusters"),
         ("fedper", {"freeze": "body"}, r"train.freeze: method.fedper itself has parts \(head = \"client\"\)"),
         ("fedbabu", {"parts": {"body": "all"}}, r"train.parts: method.fedbabu itself has parts \(head = \"frozen\"\)"),
-        ("fedavg", {"freeze": ["body", "head"]}, "train.freeze: no shared part is left that trains"),
+        ("fedavg", {"freeze": ["body", "head"]}, "train.freeze: no shared part is left to train"),
         ("fedavg", {"freeze": "head", "parts": {"head": "all"}}, 'train.freeze = "head": train.parts lists it too'),
         ("fedavg", {"freeze": "conv"}, 'has no parameters "conv"'),
         ("fedavg", {"freeze": []}, r"train.freeze = \[\]: must name a part"),

@@ -209,7 +209,7 @@ def test_bytes_are_those_of_what_travels(method, train, down, up):
 @pytest.mark.parametrize(
     ("method", "train", "told"),
     [
-        ("ditto", {"parts": {"body": "all"}}, "train.parts: method.ditto keeps other models"),
+        ("ditto", {"parts": {"body": "all"}}, "train.parts: method.ditto does not average the models of clusters"),
         ("fedper", {"parts": {"body": "all"}}, "itself has parts"),
         ("fedavg", {"parts": {"body": "some"}}, "train.parts.body"),
         ("fedavg", {"parts": {"conv": "all"}}, 'has no parameters "conv"'),
