@@ -112,7 +112,7 @@ def _warn(
     """Print warnings of cfljax in one line, JAX's warnings about its compilation cache once, and others as Python does."""
     if "persistent compilation cache" in str(message):
         why = str(message).partition(": ")[2]
-        line = f"cfljax: $CFLJAX_CACHE holds compiled programs that cannot be read or written, which are compiled again: {why}"
+        line = f"cfljax: compiled programs in $CFLJAX_CACHE cannot be read or written, so programs are compiled again: {why}"
         if not _warned_of_cache:
             print(line, file=sys.stderr, flush=True)
         _warned_of_cache.append(line)

@@ -71,7 +71,7 @@ class Config(MethodConfig):
 
     def check_labels(self, where: str) -> None:
         """Classes are balanced by labels; raises SpecError."""
-        why = "counts samples by their label, and here they have several; take another method"
+        why = "counts samples by label, but they have several labels; take another method"
         raise SpecError(f'method.name = "{where.removeprefix("method.")}": {why}')
 
     def floats(self, classes: int) -> int:

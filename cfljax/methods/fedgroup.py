@@ -111,7 +111,9 @@ class FedGroup(CountedConfig, Clustered):
         if self.pretrain_epochs is not None and self.pretrain_steps != 50:
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
         if self.clusters == "auto" and self.cold_start == "rcc":
-            raise SpecError(f'{where}.clusters = "auto": cold_start = "rcc" looks at no updates; give a number of clusters')
+            raise SpecError(
+                f'{where}.clusters = "auto": cold_start = "rcc" has no updates to find it by; give a number of clusters'
+            )
 
     def step(self, hyper: Hyper) -> LocalStep:
         """SGD with a proximal term."""

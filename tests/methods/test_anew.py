@@ -111,7 +111,7 @@ def test_each_clustering_publishes_a_sum():
 
 
 def test_places_without_a_second_clustering_are_refused():
-    with pytest.raises(SpecError, match="it has an effect only with `every`"):
+    with pytest.raises(SpecError, match="needs `every`"):
         METHODS.entry("ocfl").options(max_clusters=4).check("method")
 
 
