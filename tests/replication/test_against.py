@@ -165,13 +165,13 @@ def test_runs_with_draws_of_the_data_of_their_own_say_so_and_are_all_counted(pla
 def test_the_page_of_a_paper_shows_its_main_claims_and_all_if_none_is_main(place):
     Store(place / "runs").write_spec("")
     page = pages_of(place)["a_paper.md"]
-    assert row_of(page, "IFCA beats FedAvg, by 30 points")[3] == "**reproduces**" and "| FeSEM is between them |" in page
+    assert row_of(page, "Table 1, digits: IFCA beats FedAvg, by 30 points")[3] == "**reproduces**" and "FeSEM is between them |" in page
     (place / "published.toml").write_text(FILE.replace('text = "IFCA beats', 'main = true\ntext = "IFCA beats'))
     page = pages_of(place)["a_paper.md"]
-    assert "| IFCA beats FedAvg, by 30 points |" in page and "| FeSEM is between them |" not in page
+    assert "| Table 1, digits: IFCA beats FedAvg, by 30 points |" in page and "FeSEM is between them |" not in page
     assert "[All 2 claims, and how verdicts are found]" in page
     before, folded = page.split("<details", 1)
-    assert "| IFCA beats" in before and "| FeSEM |" not in folded  # a cell that nobody ran
+    assert "IFCA beats" in before and "| FeSEM |" not in folded  # a cell that nobody ran
 
 
 def test_a_claim_says_for_which_settings_it_holds(place):
