@@ -124,6 +124,8 @@ def test_a_data_set_of_the_hub_goes_by_its_name(home, capsys, monkeypatch):
     datasets = pytest.importorskip("datasets")
     monkeypatch.chdir(home)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", home / "cache")
+    datasets.disable_progress_bars()
     for split, n in (("train", 30), ("test", 10)):
         columns = {"a": [float(i) for i in range(n)], "kind": [f"k{i % 3}" for i in range(n)], "who": [i % 5 for i in range(n)]}
         (home / "some" / "birds").mkdir(parents=True, exist_ok=True)
