@@ -126,7 +126,7 @@ class ClusteredMethod:
         arrived = jnp.int32(0)
         if config.joins_on_arrival and state.guess is not None:
             new = (state.labels < 0) & (federation.arrive <= cohort.round)
-            if config.newcomers_train:
+            if config.begins:
                 arrived = jnp.sum(new & federation.trains & (state.guess >= 0), dtype=jnp.int32)
             state = state._replace(labels=jnp.where(new, state.guess, state.labels))
         if config.clients_per_cluster is not None:
