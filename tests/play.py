@@ -31,18 +31,22 @@ OPTIONS = {
     "fedgroup": {"clusters": 2, "alpha": 3, "pretrain_steps": 4},
     "ocfl": {"clients_per_cluster": 5},
     "cfl_sattler": {"min_rounds": 1, "eps1": 10.0, "eps2": 0.0, "split_every": 2, "max_clusters": 9},
+    "ocfl_zuziak": {"max_clusters": 9},
+    "sr_fca": {"refine_every": 2, "pretrain_epochs": 2, "max_clusters": 9},
+    "cfl_gp": {"clusters": 2, "period": 1},
     "fl_hc": {"warmup_rounds": 1},
     "one_shot": {"clusters": 2},
     "stocfl": {"max_clusters": 7},
     "feddrift": {"every": 2, "begin": "each", "max_clusters": 7},
     "fedper": {"model": toy.model(7)},
+    "fedrod": {"model": toy.model(7)},
     "lg_fedavg": {"model": toy.model(7)},
     "fedrep": {"model": toy.model(7), "head_epochs": 2},
     "fedbabu": {"model": toy.model(7)},
 }
 """What a method needs to do something interesting in four rounds on nine clients; with "model" on another model than the
 toy, which has one layer only; a method that is not listed runs with its defaults, and two clusters where it has that option."""
-EVERYBODY = {"cfl_sattler"}
+EVERYBODY = {"cfl_sattler", "ocfl_zuziak"}
 """Methods that need all clients in each round."""
 
 
@@ -132,11 +136,9 @@ def rounds(
     if state is None:
         setup = {} if method.setup is None else method.setup(key, seen, hyper | {"participants": participants})
         state = init(key, federation, hyper, jax.tree.map(jnp.asarray, setup))  # as the engine does
-    boundaries = () if method.regroup_after is None else tuple(method.regroup_after(rounds))
     states, infos = [], []
     for t in range(rounds + 1):
-        if t in boundaries:
-            state = jax.tree.map(jnp.asarray, method.regroup(keys.fold(key, "regroup", t), state, seen, hyper, t))
+        state = regrouped(method, key, state, seen, hyper, t, rounds)
         states.append(state)
         if t < rounds:
             each, number = keys.fold(key, "round", t), jnp.int32(t)
@@ -144,6 +146,13 @@ def rounds(
             state, info = step(each, state, seen, present, decay_rate(hyper, number))
             infos.append(info)
     return Played(states, infos, method)
+
+
+def regrouped(method, key, state, federation, hyper, t, rounds):
+    """The state after t rounds with the host's part of the method, if it has one then."""
+    if method.regroup is None or t not in method.regroup_after(rounds):
+        return state
+    return jax.tree.map(jnp.asarray, method.regroup(keys.fold(key, "regroup", t), state, federation, hyper, t))
 
 
 def models_of(method, states):

@@ -53,21 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_module(name: str) -> NoReturn:
     """Run the command as `python -m cfljax.NAME` does, and exit."""
     main_module = getattr(sys.modules["__main__"], "__spec__", None)  # in a notebook that runs this module it is another
-    ending = process.Ending() if getattr(main_module, "name", "") == f"cfljax.{name}" else None
-    if ending is not None:
+    if getattr(main_module, "name", "") == f"cfljax.{name}":
+        process.answer_signals()
         lazy.wait()
-    code = _run(name, f"python -m cfljax.{name}", None)
-    if ending is not None:
-        ending.code = code
-    sys.exit(code)
+    sys.exit(_run(name, f"python -m cfljax.{name}", None))
 
 
 def run_program() -> NoReturn:
     """Run the command that the words after `cfljax` name, and exit."""
-    ending = process.Ending()
+    process.answer_signals()
     lazy.wait()
-    ending.code = main()
-    sys.exit(ending.code)
+    sys.exit(main())
 
 
 class _CallableModule(types.ModuleType):

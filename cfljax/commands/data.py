@@ -20,7 +20,7 @@ EXAMPLES = """  python -m cfljax.data list
   python -m cfljax.data import office/ --by-domain --shape 32x32      a folder per domain, in it a folder per class
   python -m cfljax.data import speech/ --user-in-name '{user}_nohash_*' --log-mel 40   WAV files, a folder per word
   python -m cfljax.data import shakespeare/data --tokens characters   LEAF's texts: next characters, a client per role
-  python -m cfljax.data import reviews.parquet --text review --tokens pairs --user author
+  python -m cfljax.data import reviews.parquet --text review --user author
   python -m cfljax.data import visits.csv --label sick --user hospital --name visits
   python -m cfljax.data import saved_dataset/ --user speaker_id       what save_to_disk of Hugging Face's datasets wrote
   python -m cfljax.data import federated_dataset/                     one of them for each client, as Flower's partitioners give
@@ -33,7 +33,7 @@ among the data sets that tensorflow-datasets has prepared."""
 
 
 def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
-    """The flags of the data command and of its actions."""
+    """Make the parser of the data command and of its actions."""
     whole = command_parser(prog, ABOUT, EXAMPLES)
     actions = whole.add_subparsers(dest="action", required=True, metavar="list | prepare | import | describe")
 
@@ -78,7 +78,7 @@ def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) 
     add("--seconds", type=float, metavar="S", help="sounds: length in seconds, trimmed or padded (default: the longest)")
     add("--log-mel", type=int, default=0, metavar="BANDS", help="sounds: use log-mel features with this number of bands")
     add("--text", metavar="COLUMN", help="column of texts, which become tokens; without labels, the label is the next token")
-    add("--tokens", choices=("characters", "words", "pairs"), default="", help="pairs: byte pairs of the training texts")
+    add("--tokens", choices=("characters", "words"), default="", help="kind of tokens")
     add("--length", type=int, metavar="N", help="number of tokens of a sample (80)")
     add("--vocabulary", type=int, metavar="N", help="largest number of tokens (1000; 10000 words)")
     add("--vectors", type=int, default=0, metavar="N", help="a fixed random vector of N numbers per token, for the model lstm")
@@ -146,7 +146,7 @@ def imported(arguments: argparse.Namespace) -> dict[str, Value]:
 
 
 def table_of(source: Source, by_domain: bool = False) -> dict[str, Value]:
-    """The table of a spec that uses the data: their owners are the clients, else clients with label skew are drawn."""
+    """Return the table of a spec that uses the data: their owners are the clients, else clients with label skew are drawn."""
     drawn = {"partition": "dirichlet" if source.y_train.ndim == 1 else "iid", "clients": max(2, min(20, len(source.y_train) // 10))}
     table = {"name": source.name} | (drawn if source.user_train is None else {"partition": "domains" if by_domain else "user"})
     in_columns = source.x_train.ndim == 2 and source.x_train.dtype == "float32"  # columns of a table, each in its own unit

@@ -23,7 +23,7 @@ EXAMPLES = """  python -m cfljax.load results/quickstart
 
 
 def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
-    """The flags."""
+    """Make the parser."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("folder", metavar="DIR", help="a results folder")
     flags.add_argument("--status", action="store_true", help="print how many runs are done, failed and left")
@@ -36,7 +36,7 @@ def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
     flags.add_argument("--run", metavar="ID", help="--clusters: the run, if the folder has several")
     layout = "of --clusters: arrays as in JAX, or as in PyTorch (jax)"
     flags.add_argument("--layout", choices=("jax", "torch"), default="jax", help=layout)
-    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="log to jsonl, tensorboard, wandb or mlflow")
+    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="log to jsonl, tensorboard or wandb")
     return flags
 
 

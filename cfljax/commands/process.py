@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import contextlib
 import gc
 import io
@@ -82,48 +81,24 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-WRITTEN = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
-"""The types of files whose last lines wait in memory."""
-
-
-class Ending:
-    """The end of a process that has done its work: what was registered for it is called, files are written out, and it ends there.
-    Python would first free all that JAX has made, which takes a third of a second and which the system does anyway."""
-
-    def __init__(self) -> None:
-        """To be made before anything else is registered, so that it comes last."""
-        self.code: int | None = None
-        """The exit code; None: an exception ends the process."""
-        for number in RAISED:
-            signal.signal(number, _answer)  # also before `main`, while modules are imported
-        atexit.register(self._end)
-
-    def _end(self) -> None:
-        if self.code is None:
-            return
-        if (logging := sys.modules.get("logging")) is not None:
-            logging.shutdown()
-        for file in (each for each in gc.get_objects() if type(each) in WRITTEN):  # of plug-ins, too
-            try:
-                file.flush()
-            except (BrokenPipeError, ValueError):  # the program that reads the output has ended, or the file is closed
-                pass
-            except OSError as error:
-                os.write(2, f"cfljax: {error.strerror or error}\n".encode())
-                self.code = self.code or 3
-        os._exit(self.code)
+def answer_signals() -> None:
+    """Answer signals from here on, also while modules are imported."""
+    for number in RAISED:
+        signal.signal(number, _answer)
 
 
 def replace_unknown_characters() -> None:
-    """Print question marks for characters that the encoding of the terminal lacks, in place of an error."""
+    """Print question marks instead of characters that the encoding of the terminal lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def _carry_out(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
-    """The part of `main` that a signal may interrupt: `main` catches the exceptions that `_answer` raises in here."""
-    return run(parser.parse_args(arguments))
+    """Do the part of `main` that a signal may interrupt: `main` catches the exceptions that `_answer` raises in here."""
+    code = run(parser.parse_args(arguments))
+    sys.stdout.flush()
+    return code
 
 
 def _warn(
@@ -174,7 +149,7 @@ def _answer(number: int, frame: FrameType | None) -> None:
 
 
 def _retry(number: int) -> bool:
-    """Handle the signal again in RETRY_AFTER seconds; False where the system has no timers."""
+    """Handle the signal again in RETRY_AFTER seconds; return False if the system has no timers."""
     if not hasattr(signal, "setitimer"):
         return False
     signal.signal(signal.SIGALRM, lambda _, frame: _answer(number, frame))

@@ -7,8 +7,7 @@ import dataclasses
 from cfljax.config.clock import Clock
 from cfljax.config.transit import Transit
 from cfljax.errors import SpecError
-from cfljax.registry.options import Value, check, option
-from cfljax.round.config import MethodConfig
+from cfljax.registry.options import option
 
 TABLE = "train.asynchronous"
 _OWNERS = {"exponent": (0.5, "polynomial"), "slope": (10.0, "hinge"), "grace": (4.0, "hinge")}
@@ -41,15 +40,6 @@ class Asynchronous:
                 raise SpecError(f'{where}.{name} = {value}: belongs to staleness = "{owner}"')
 
 
-def read_asynchronous(value: Value) -> Asynchronous | None:
-    """Check the options of the table; None and "none" mean no table."""
-    if value is None or value == "none":
-        return None
-    if isinstance(value, Asynchronous):
-        return value
-    return check(Asynchronous, dict(value), TABLE)
-
-
 def check_asynchronous(
     asynchronous: Asynchronous | None, clock: Clock | None, transit: Transit, stream: int | None, participation: int | float
 ) -> None:
@@ -76,9 +66,3 @@ def check_buffer(asynchronous: Asynchronous, under_way: int) -> None:
     if asynchronous.buffer > under_way:
         told = f"{under_way} clients train at a time (train.participation); give a buffer of at most {under_way}"
         raise SpecError(f"{TABLE}.buffer = {asynchronous.buffer}: {told}")
-
-
-def check_waits(label: str, options: MethodConfig, asynchronous: Asynchronous | None) -> None:
-    """Reject a method whose rounds need all their participants."""
-    if asynchronous is not None and options.waits:
-        raise SpecError(f"{TABLE} with method.{label}: {options.waits}; leave it out for this method")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from cfljax.config.data import Data
 from cfljax.errors import SpecError
-from cfljax.registry.options import Options, Value, check, option
+from cfljax.registry.options import Options, option
 from cfljax.round.config import MethodConfig
+
+if TYPE_CHECKING:
+    from cfljax.config.train import Train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,26 +25,7 @@ class Lora:
     head: bool = option(False, "the head trains, too, as a whole")
 
 
-def read_lora(value: Value) -> Lora | None:
-    """Check the options of the table; None and "none" mean no table."""
-    if value is None or value == "none":
-        return None
-    return value if isinstance(value, Lora) else check(Lora, dict(value), "train.lora")
-
-
-class SaysLora(Protocol):
-    """The options of `train` about what trains."""
-
-    @property
-    def lora(self) -> Value:
-        """`train.lora`."""
-
-    @property
-    def divided_by(self) -> str:
-        """The option that divides models into parts."""
-
-
-def check_start(label: str, options: MethodConfig, model: Options, train: SaysLora, data: Data) -> None:
+def check_start(label: str, options: MethodConfig, model: Options, train: Train, data: Data) -> None:
     """Reject a start from a file that is missing, or that parameters which do not train would need."""
     from cfljax.models.options import common_options  # with JAX
 

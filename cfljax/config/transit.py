@@ -134,28 +134,19 @@ NONE_WORDS = ("none", "mean")
 TABLES: dict[str, type[Any]] = {"privacy": Privacy, "compress": Compress, "attack": Attack, "robust": Robust}
 
 
-def read_table(value: Value, name: str) -> Any:
+def read_table(value: Value, name: str, kind: type[Any]) -> Any:
     """Check the options of the table `train.<name>`. A word stands for a table with only that name; "none" (for `robust` also
     "mean") and None mean no table."""
     if value in (None, *NONE_WORDS):
         return None
-    if isinstance(value, tuple(TABLES.values())):
+    if isinstance(value, kind):
         return value
-    return check(TABLES[name], {"name": value} if isinstance(value, str) else dict(value), f"train.{name}")
+    return check(kind, {"name": value} if isinstance(value, str) else dict(value), f"train.{name}")
 
 
 def keeps_dropped(options: MethodConfig, transit: Transit) -> bool:
     """Return whether clients keep what compression drops of their updates."""
     return transit.compress is not None and transit.compress.feedback and options.sends
-
-
-def check_method(label: str, options: MethodConfig, transit: Transit) -> None:
-    """Reject a method that cannot treat updates in transit so."""
-    if keeps_dropped(options, transit) and options.no_feedback:
-        raise SpecError(f"train.compress.feedback with method.{label}: {options.no_feedback}; leave it out for this method")
-    if transit.choice is not None and not options.chooses_by_loss:
-        why = "its clients do not choose a cluster by loss"
-        raise SpecError(f"train.privacy.choice with method.{label}: {why}; leave it out for this method")
 
 
 def count_kept(share: float | None, d: int) -> int:

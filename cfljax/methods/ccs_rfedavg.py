@@ -41,10 +41,7 @@ from cfljax.local.reports import mean_loss, report, report_trained
 from cfljax.local.rounds import Mixing, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
-from cfljax.registry.options import Value, option
-from cfljax.round.common import first_model, traffic
-from cfljax.round.config import MethodConfig, TrainOptions
-from cfljax.round.similarity import similarity, train_and_compare
+from cfljax.round.recipes import MethodConfig, first_model, option, similarity, traffic, train_and_compare
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Updates
 
 PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for federated learning with imbalanced data”"
@@ -70,12 +67,12 @@ class Config(MethodConfig):
         """Gradients are sent with `local = "gradient"`."""
         return 'it sends gradients with local = "gradient"' if self.local == "gradient" else ""
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+    @property
+    def without(self) -> dict[str, str]:
         """Local training has no say where one gradient is sent."""
-        if self.local == "gradient":
-            for name, off in (("momentum", 0.0), ("weight_decay", 0.0), ("optimizer", "sgd")):
-                if getattr(train, name) != off:
-                    raise SpecError(f'{where}.local = "gradient": one plain gradient step; train.{name} needs local = "update"')
+        why = 'with local = "gradient" it takes one plain gradient step'
+        names = ("momentum", "weight_decay", "optimizer") if self.local == "gradient" else ()
+        return super().without | dict.fromkeys(names, why)
 
     def check_labels(self, where: str) -> None:
         """Classes are balanced by labels; raises SpecError."""

@@ -40,12 +40,7 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import Done, State
+from cfljax.round.recipes import Ask, Before, Done, State, entry, option, similarity
 from cfljax.types import Array
 
 PAPER = "Sattler et al. 2020"
@@ -96,8 +91,11 @@ class Sattler(FedAvg):
         similarity = jnp.zeros_like(before.memory.similarity).at[ids[:, None], ids[None, :]].set(cosines)
         norms = jnp.where(jnp.isfinite(done.norms), done.norms, 0.0)  # a broken update counts as none
         norms = jnp.full(len(after.labels), -1.0).at[jnp.where(mask, ids, len(after.labels))].set(norms, mode="drop")
-        steps = jnp.linalg.norm(after.models - before.models, axis=1)
-        return before.memory._replace(similarity=similarity, norms=norms, steps=steps)
+        return before.memory._replace(similarity=similarity, norms=norms)
+
+    def settle(self, before: State, after: State) -> Looked:
+        """Return the steps of the clusters' models."""
+        return after.memory._replace(steps=jnp.linalg.norm(after.models - before.models, axis=1))
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
         """Return the norms that decide."""

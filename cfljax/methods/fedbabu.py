@@ -20,11 +20,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.errors import SpecError
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import Value
-from cfljax.round.config import TrainOptions
-from cfljax.round.entry import entry
+from cfljax.round.recipes import entry
 
 PAPER = "Oh et al. 2022"
 
@@ -35,11 +32,10 @@ class FedBABU(FedAvg):
 
     parts, finetune_steps = (("head", "frozen"),), 50
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError for what cannot be combined in a run."""
-        super().check_run(where, train, data, model)
-        if train.schedule is not None:
-            raise SpecError(f'train.schedule = "{train.schedule}": the head of {where} does not train in the rounds; leave it out')
+    @property
+    def without(self) -> dict[str, str]:
+        """There is no turn of the head."""
+        return super().without | {"schedule": "its head does not train in the rounds"}
 
 
 fedbabu = entry("fedbabu", FedBABU)

@@ -21,18 +21,14 @@ import dataclasses
 from typing import NamedTuple
 
 from cfljax import keys
-from cfljax.errors import SpecError
 from cfljax.federation.cohort import present
 from cfljax.kernels.mix import add_noise, sum_by
 from cfljax.lazy import jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from
-from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
-from cfljax.registry.options import Value, option
-from cfljax.round.common import first_model, keep_own, traffic
-from cfljax.round.config import PersonalConfig, TrainOptions
+from cfljax.round.recipes import PersonalConfig, Work, first_model, keep_own, option, traffic
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 PAPER = "Wu et al. 2021"
@@ -52,10 +48,10 @@ class Config(PersonalConfig):
     local_batch: int = option(32, "samples per local step", low=1)
     max_steps: int = option(5, "a participant takes 1 to this many local steps", low=1)
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+    @property
+    def without(self) -> dict[str, str]:
         """Local training is the method's own SGD."""
-        if train.optimizer != "sgd":
-            raise SpecError(f"{where}: FedBCD trains by its own SGD; leave out train.optimizer")
+        return super().without | {"optimizer": "local training is its own SGD"}
 
 
 class State(NamedTuple):

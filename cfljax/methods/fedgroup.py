@@ -45,17 +45,8 @@ from cfljax.errors import SpecError
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import Value, option
-from cfljax.round.anew import every
-from cfljax.round.ask import Ask
-from cfljax.round.auto import CountedConfig
-from cfljax.round.before import Before
-from cfljax.round.clustered import Clustered
 from cfljax.round.cold_start import COLD_STARTS, first_groups
-from cfljax.round.config import TrainOptions
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import Begun, Done, State
+from cfljax.round.recipes import Ask, Before, Begun, Clustered, CountedConfig, Done, State, entry, every, option, similarity
 from cfljax.types import Array, Hyper, LocalStep, on_host
 
 PAPER = "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed data-driven measure”"
@@ -72,6 +63,8 @@ class Compass(NamedTuple):
     model minus `start`."""
     active: Array
     """bool[K]: groups that have members from the cold start."""
+    moved: Array
+    """bool[K]: groups that had members in the last round."""
     founder: Array
     """bool[C]: who has trained for the cold start."""
 
@@ -127,13 +120,6 @@ class FedGroup(CountedConfig, Clustered):
                 f'{where}.clusters = "auto": cold_start = "rcc" has no updates to find it by; give a number of clusters'
             )
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError for what cannot be combined in a run."""
-        super().check_run(where, train, data, model)
-        if train.server is not None and self.moving:
-            why = "newcomers are compared with the models before the server's step"
-            raise SpecError(f'train.server with {where}.newcomer = "{self.newcomer}": {why}; take "initial"')
-
     def step(self, hyper: Hyper) -> LocalStep:
         """SGD with a proximal term."""
         return LocalStep.of(hyper)._replace(mu=hyper["mu"])
@@ -158,7 +144,11 @@ class FedGroup(CountedConfig, Clustered):
                 guess[part] = quick_jit(newcomer_group)(directions, moved, active)  # eq. 9
         ask.asked = asked  # the others are billed when they join
         return Begun(
-            start + directions, labels, guess, memory=Compass(*map(on_host, (start, directions, active, asked))), extras=snapshot
+            start + directions,
+            labels,
+            guess,
+            memory=Compass(*map(on_host, (start, directions, active, active, asked))),
+            extras=snapshot,
         )
 
     def choose(self, ask: Ask, state: State) -> Array:
@@ -182,14 +172,18 @@ class FedGroup(CountedConfig, Clustered):
         return inter_group(models, hyper["eta_g"], self.inter_group, state.memory.active)
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Compass:
+        """Return which groups have moved."""
+        return before.memory._replace(moved=done.moved) if self.moving else before.memory
+
+    def settle(self, before: State, after: State) -> Compass:
         """Return what newcomers are compared with from now on: from the auxiliary model, the groups' latest updates (a group that
         has not moved keeps its last), or where the groups' models lie."""
-        compass = before.memory
+        compass = after.memory._replace(directions=before.memory.directions)
         if not self.moving:
             return compass
         seen = compass.active & jnp.isfinite(after.models).all(axis=1)
         start = jnp.where(seen[:, None], after.models, 0.0).sum(axis=0) / jnp.maximum(seen.sum(), 1)
-        latest = jnp.where(done.moved[:, None], after.models - before.models, compass.directions)
+        latest = jnp.where(compass.moved[:, None], after.models - before.models, compass.directions)
         from_start = jnp.where(compass.active[:, None], after.models - start, 0.0)
         return compass._replace(start=start, directions=latest if self.newcomer == "latest" else from_start)
 

@@ -39,18 +39,22 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax import keys
-from cfljax.errors import SpecError
 from cfljax.kernels.mix import replace_by, sum_by
 from cfljax.lazy import jax, jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
-from cfljax.registry.options import Value, option
-from cfljax.round.choice import need_clients
-from cfljax.round.common import first_model, first_models, keep_own, traffic
-from cfljax.round.config import PersonalConfig, TrainOptions
-from cfljax.round.samples import mean_over_samples
+from cfljax.round.recipes import (
+    PersonalConfig,
+    first_model,
+    first_models,
+    keep_own,
+    mean_over_samples,
+    need_clients,
+    option,
+    traffic,
+)
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic
 
 PAPER = "Ruan & Joe-Wong 2022"
@@ -69,11 +73,11 @@ class Config(PersonalConfig):
     selected: float = option(0.6, "share of the participants that each cluster draws", above=0.0, high=1.0, traced=True)
     floor: float = option(1e-4, "smallest share of a cluster in a client's mixture", above=0.0, high=1.0, traced=True)
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError for what cannot be combined in a run."""
-        if train.transit.privacy is not None and self.start == "own":
-            why = "whole personal models would be summed, but only their last change is clipped"
-            raise SpecError(f'{where}.start = "own" with train.privacy: {why}; give start = "centres"')
+    @property
+    def without(self) -> dict[str, str]:
+        """Whole personal models are summed where they are the start."""
+        why = 'with start = "own" whole personal models are summed, but only their last change is clipped'
+        return super().without | ({"privacy": why} if self.start == "own" else {})
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """Count a participant in the sums of several clusters."""

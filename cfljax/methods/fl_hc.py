@@ -28,11 +28,7 @@ from cfljax.federation.cohort import present
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import State
+from cfljax.round.recipes import Before, State, entry, option, similarity
 
 PAPER = "Briggs et al. 2020"
 METRICS = {"l1": "l1", "l2": "euclidean", "cosine": "cosine"}
@@ -71,12 +67,7 @@ class FLHC(FedAvg):
         ids = ids[np.argsort(ask.uid[ids], kind="stable")].astype(np.int32)
         updates = ask.updates(np.asarray(state.models[0]), ids, similarity=self.similarity)
         own = self.cluster(updates, host.distance_matrix(updates, METRICS[self.metric]), float(ask.hyper["threshold"]))
-        number = int(own.max(initial=0)) + 1
-        if number > self.max_clusters:
-            why = f"threshold = {float(ask.hyper['threshold']):g} makes {number} clusters; raise one of them"
-            raise SpecError(f"method.fl_hc.max_clusters = {self.max_clusters}: {why}")
-        models, active = jnp.tile(jnp.asarray(state.models[0]), (self.max_clusters, 1)), jnp.arange(self.max_clusters) < number
-        return state._replace(models=models, labels=jnp.asarray(ask.of_all((ids, own))), active=active)
+        return ask.divide(state, ids, own, f"raise it, or threshold = {float(ask.hyper['threshold']):g}")
 
     def cluster(self, updates: np.ndarray, distances: np.ndarray, threshold: float) -> np.ndarray:
         """HOST. i32[n] labels of the updates f32[n, d], whose distances are f64[n, n]."""

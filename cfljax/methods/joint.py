@@ -27,18 +27,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.errors import SpecError
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_cost, move_similarity
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.local.schedule import Work
-from cfljax.registry.options import Value, option
-from cfljax.round.ask import Ask
-from cfljax.round.auto import CountedConfig
-from cfljax.round.clustered import Clustered
-from cfljax.round.config import TrainOptions
-from cfljax.round.entry import entry
-from cfljax.round.state import State
+from cfljax.round.recipes import Ask, Clustered, CountedConfig, State, Work, entry, option
 from cfljax.types import Array, Hyper
 
 PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"
@@ -94,12 +86,12 @@ class Joint(CountedConfig, Clustered):
         """Of bounded losses and cosines."""
         return 2 * hyper["lam"] + (1 - hyper["lam"]) * hyper["privacy.choice.clip"]
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError for a private choice by a similarity without bounds."""
-        super().check_run(where, train, data, model)
-        if train.transit.choice is not None and self.similarity == "euclidean":
-            why = "a distance is unbounded, so the choice cannot be private; take a cosine"
-            raise SpecError(f'train.privacy.choice with {where}.similarity = "euclidean": {why}')
+    @property
+    def without(self) -> dict[str, str]:
+        """A distance has no bound; steps are its own."""
+        found = super().without | {"schedule": "it takes gradient steps of its own"}
+        why = 'with similarity = "euclidean" costs are unbounded, so a choice cannot be private'
+        return found | ({"privacy.choice": why} if self.similarity == "euclidean" else {})
 
 
 joint = entry("joint", Joint)

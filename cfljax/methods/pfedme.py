@@ -24,14 +24,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.registry.options import Value, option
-from cfljax.round.at_home import AtHome
-from cfljax.round.config import TrainOptions
-from cfljax.round.entry import entry
+from cfljax.round.recipes import AtHome, entry, option
 from cfljax.types import Array, Hyper, Model, Tree
 
 PAPER = "Dinh et al. 2020"
@@ -56,11 +52,10 @@ class PFedMe(AtHome):
     beta: float = option(1.0, "step of the global model to the mean of the w_i", low=0.0, traced=True)
     average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+    @property
+    def without(self) -> dict[str, str]:
         """Local training is the method's own gradient descent."""
-        for key, plain in (("optimizer", "sgd"), ("momentum", 0.0), ("weight_decay", 0.0)):
-            if (value := getattr(train, key)) != plain:
-                raise SpecError(f"{where}: pFedMe's steps are its own; leave out train.{key} (it is {value!r})")
+        return super().without | dict.fromkeys(("optimizer", "momentum", "weight_decay"), "its steps are its own")
 
     def move(self, w: Array, mean: Array, hyper: Hyper) -> Array:
         """(1 − beta) w + beta · mean."""

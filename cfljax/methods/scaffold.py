@@ -12,10 +12,9 @@ Readings:
 - Weights. Paper: uniform, of x and of c. Here: the same. Option: `average`.
 - Clusters. Paper: one model. Here: the same, or SCAFFOLD inside each true group. Option: `groups = "true"`.
 - Compression. Paper: none. Here: of both vectors; a client adds to its c_i what the server received. Option: none.
+- Privacy. Paper: none. Here: the change of c_i is clipped, and its sum gets noise: two sums a round. Option: none.
 
 Communication per participant and round: one model and c down, one update and the change of c_i up.
-
-`train.privacy`, `train.parts`, `train.freeze` and `train.server` are refused.
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.train import Position, make_stepper, start_at
-from cfljax.registry.options import option
-from cfljax.round.control import Controlled
-from cfljax.round.entry import entry
+from cfljax.round.recipes import Controlled, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Karimireddy et al. 2020"

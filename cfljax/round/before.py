@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from cfljax import keys
+from cfljax.errors import SpecError
+from cfljax.lazy import jnp
 from cfljax.local.solver import Solver
 from cfljax.round import auto
 from cfljax.round.common import first_model_on_host
 from cfljax.round.config import MethodConfig
 from cfljax.round.pretrain import Pretrainer, late, means, newcomers, pretrainer, ready, solver_before
 from cfljax.round.similarity import shortened
-from cfljax.round.state import Number
+from cfljax.round.state import Number, State
 from cfljax.types import Array, Federation, Hyper, Model, Tree
 
 Trainers = Callable[[int | None, int | None], Pretrainer]
@@ -120,6 +122,15 @@ class Before:
         for ids, labels in pairs:
             found[ids] = labels
         return found
+
+    def divide(self, state: State, ids: np.ndarray, own: np.ndarray, advice: str = "raise it") -> State:
+        """Return the state whose clients `ids` i32[n] are in the clusters `own` i32[n], and no others in any; each cluster goes on
+        from the first model. SpecError with this advice if there is no room."""
+        room, number = state.clusters, int(own.max(initial=0)) + 1
+        if number > room:
+            raise SpecError(f"method.{self.name}.max_clusters = {room}: there are {number} clusters; {advice}")
+        models, labels = jnp.tile(jnp.asarray(state.models[0]), (room, 1)), jnp.asarray(self.of_all((ids, own)))
+        return state._replace(models=models, labels=labels, active=jnp.arange(room) < number)
 
     def asked_now(self) -> int:
         """How many of those that have trained are there by now; those who come later are billed when they join."""

@@ -23,7 +23,7 @@ from cfljax.round.ask import Ask, ask_all
 from cfljax.round.before import Before, trainers
 from cfljax.round.choice import gradient_work, is_private, join, need_clients, reseeded, shares_of_all
 from cfljax.round.clustered import Clustered
-from cfljax.round.common import first_model, first_models, need_groups, traffic
+from cfljax.round.common import first_model, first_models, need_groups
 from cfljax.round.similarity import train_and_compare
 from cfljax.round.state import Done, State
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, Tree
@@ -220,9 +220,7 @@ class ClusteredMethod:
         config, cohort = self.config, ask.cohort
         if config.buffers or config.trains_twice:
             ask.send(1)
-        sent = traffic(cohort, vectors_up=2 if config.trains_twice or (config.buffers and config.aggregate == "model") else 1)
-        down, up = (jnp.sum(each, dtype=jnp.int32) for each in (ask.more, ask.up))
-        sent = Traffic(sent.vectors_down + down, sent.vectors_up + up, sent.floats_down, ask.floats)
+        sent = ask.bill(2 if config.trains_twice or (config.buffers and config.aggregate == "model") else 1)
         sent = add_lengths(sent, cohort, config.average)
         beside = arrived
         if state.guess is not None and config.newcomers_train and not config.joins_on_arrival:

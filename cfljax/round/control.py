@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cfljax import keys
-from cfljax.errors import SpecError
 from cfljax.kernels.mix import mix_updates, usable, weights_by
 from cfljax.lazy import jnp
 from cfljax.local.reports import report
@@ -20,14 +19,13 @@ from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.send import attackers
 from cfljax.registry.options import option
 from cfljax.round.common import first_model, need_groups, traffic
-from cfljax.round.config import PersonalConfig, TrainOptions
+from cfljax.round.config import PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 if TYPE_CHECKING:
     from cfljax.local.optimiser import StepRule
     from cfljax.local.own_steps import OwnSteps
     from cfljax.local.solver import Solver
-    from cfljax.registry.options import Value
 
 
 class Vectors(NamedTuple):
@@ -83,10 +81,9 @@ class Controlled(PersonalConfig):
             return "its control vectors contain dropped numbers already"
         return "its h_i contain dropped numbers already"
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Control vectors that are sent are not private; raises SpecError."""
-        if self.own_steps and train.transit.privacy is not None:
-            raise SpecError(f"train.privacy with {where}: control variates are sent without clipping or noise; leave it out")
+    def releases(self, rounds: int) -> tuple[int, int]:
+        """Sums of updates, and of control vectors."""
+        return (2 if self.own_steps else 1) * rounds, 0
 
 
 def method_of(name: str, config: Controlled, model: Model, solver: Solver) -> Method[Vectors]:

@@ -114,7 +114,7 @@ class Store(Folder):
         return None
 
     def forget_failed(self, ids: Collection[str]) -> None:
-        """Remove those of these units that have failed: they are not done any more."""
+        """Remove the failed ones among these units, so that they are not done any more."""
         for name in ids:
             if (record := self.record(name)) is None or record["status"] != "failed":
                 continue
@@ -179,7 +179,7 @@ class Store(Folder):
 
     def claim(self, name: str, wait: bool = False) -> locks.Claim:
         """Claim a name: `with store.claim(name) as claimed: if claimed: …`. The claim is false if another process holds the name,
-        or if the unit of that name is on record already. A name is that of a unit or a batch, or "plan" (with `wait=True`)."""
+        or if the unit of that name is on record already. A name is the id of a unit or a batch, or "plan" (with `wait=True`)."""
         held = locks.claim(self.locks / f"{records.check_id(name)}.lock", wait)
         if held:
             with contextlib.suppress(FileNotFoundError, Damaged):

@@ -60,9 +60,9 @@ def picture(section: Section, number: int, colours: Mapping[str, str] = MappingP
     ends = _ends(curves, [point for points in published.values() for point in points], list(levels.values()))
     axes = _Axes(*ends)
     unit = " (%)" if percent else ""
-    parts = [*axes.lines(), _text(LEFT, 16, figure.title, size=13)]
+    parts = [*axes.lines(), text(LEFT, 16, figure.title, size=13)]
     about = f"rounds{_thinned(curves)}; ours: mean{unit}, least and most of the seeds"
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, about, "middle"))
+    parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, about, "middle"))
     labels = []
     for name, curve, colour in zip(figure.curves, curves, _told_apart(figure.curves, colours), strict=True):
         if curve is not None:
@@ -78,7 +78,7 @@ def picture(section: Section, number: int, colours: Mapping[str, str] = MappingP
     parts += _labels(labels)
     if published or levels:
         said = " and ".join(w for w, there in (("circles", published), ("dashes", levels)) if there)
-        parts.append(_text(WIDTH - RIGHT + 8, HEIGHT - 4, f"{said}: published"))
+        parts.append(text(WIDTH - RIGHT + 8, HEIGHT - 4, f"{said}: published"))
     box = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
     body = "\n".join(part for part in parts if part)
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box} font-family="sans-serif" font-size="11">\n{_GROUND}\n{body}\n</svg>\n'
@@ -128,7 +128,7 @@ class _Axes:
     """From rounds and numbers to the picture."""
 
     def __init__(self, last: float, low: float, high: float):
-        self.step = _step(high - low)
+        self.step = step_of(high - low)
         self.low, self.high = math.floor(low / self.step) * self.step, math.ceil(high / self.step - 1e-9) * self.step
         self.last = last
 
@@ -141,17 +141,17 @@ class _Axes:
 
     def lines(self) -> list[str]:
         """The grid, and the numbers beside it."""
-        found, step = [], _step(self.last)
+        found, step = [], step_of(self.last)
         for i in range(round((self.high - self.low) / self.step) + 1):
             value = self.low + i * self.step
             y = self.y(value)
-            found.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>{_text(LEFT - 5, y + 4, f"{value:g}", "end")}')
+            found.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>{text(LEFT - 5, y + 4, f"{value:g}", "end")}')
         for i in range(int(self.last / step + 1e-9) + 1):
-            found.append(_text(self.x(i * step), HEIGHT - BOTTOM + 14, f"{i * step:g}", "middle"))
+            found.append(text(self.x(i * step), HEIGHT - BOTTOM + 14, f"{i * step:g}", "middle"))
         return found
 
 
-def _step(span: float) -> float:
+def step_of(span: float) -> float:
     """A round step that divides the span into four to eight or so."""
     power = 10.0 ** math.floor(math.log10(span / 4))
     return next(float(f"{factor * power:.6g}") for factor in (1, 2, 5, 10) if factor * power >= span / 8)
@@ -175,11 +175,10 @@ def _labels(labels: list[tuple[float, str, str]]) -> list[str]:
     for at, (y, name, colour) in enumerate(sorted(labels)):
         y = min(max(y, least), room + 13 * (at + 1))
         least = y + 13
-        found.append(_text(WIDTH - RIGHT + 8, y + 4, name, fill=colour))
+        found.append(text(WIDTH - RIGHT + 8, y + 4, name, fill=colour))
     return found
 
 
-def _text(x: float, y: float, words: str, anchor: str = "start", size: int = 11, fill: str = "#333") -> str:
-    if not words:
-        return ""
+def text(x: float, y: float, words: str, anchor: str = "start", size: int = 11, fill: str = "#333") -> str:
+    """Words of a figure."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{fill}">{html.escape(words)}</text>'

@@ -23,6 +23,9 @@
     small = ""                                 # what its runs have less of than the paper's, where no flag says so
     void = ""                                  # why no run could contradict it
     again = ""                                 # why its runs are to be made again
+    main = false                               # true: among the few that the paper's own page shows
+    panel = ["FG-EDC over FedAvg", "MNIST"]    # where the paper's figure has it: a part of it, and a row
+    job = ""                                   # the job of todo.toml that would decide it; a file may have one for all its claims
 
     [[figure]]
     title = "Accuracy over rounds"
@@ -54,6 +57,8 @@ from experiments.replication.quantity import Quantity, read_quantity
 PAGE = "page.toml"
 T = TypeVar("T")
 KINDS = ("within", "difference", "reduction", "order", "at_least")
+DRAWN = ("within", "difference", "reduction")
+"""Kinds of claims that a panel can show: of one cell, or of two."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,10 +111,18 @@ class Claim:
     """Why no run could contradict it."""
     again: str = ""
     """Why its runs are to be made again."""
+    main: bool = False
+    """True for one of the few that the paper's own page shows."""
+    panel: tuple[str, ...] = ()
+    """The part of the paper's figure that shows it, and the name of its row there."""
+    job: str = ""
+    """The job of todo.toml that would decide it."""
 
     def check(self, where: str) -> None:
         """SpecError for a claim that nothing could decide; `where` is its key in the file."""
         _not_blank(f"{where}.text", self.text)
+        if self.panel and (len(self.panel) != 2 or self.kind not in DRAWN or len(self.cells) > 2):
+            raise SpecError(f"{where}.panel: needs a title and a row, and a claim of one number ({', '.join(DRAWN)})")
         if self.kind in ("difference", "reduction") and len(self.cells) != 2:
             raise SpecError(f"{where}.{self.kind}: needs two cells")
         if self.kind == "order" and len(self.cells) < 2:
@@ -160,6 +173,8 @@ class Published:
     cells: tuple[Cell, ...] = ()
     claims: tuple[Claim, ...] = ()
     figures: tuple[Figure, ...] = ()
+    job: str = ""
+    """The job of todo.toml that would decide its claims, but for those that name another."""
 
     @property
     def scale(self) -> float:
@@ -238,7 +253,7 @@ def _page(table: Table, names: list[str]) -> Page:
 
 
 def _published(table: Table, file: str) -> Published:
-    _known(table, ("paper", "title", "sweep", "spec", "take", "unit", "grid", "notes", "cells", "claim", "figure"))
+    _known(table, ("take", "cells", "claim", "figure", *_fields(Published)))
     take = read_quantity(table.pop("take", "accuracy_max"), "take")
     cells = tuple(_cell(c, f"cells[{i}]", take) for i, c in enumerate(_tables(table, "cells")))
     names = [cell.name for cell in cells]
@@ -247,7 +262,8 @@ def _published(table: Table, file: str) -> Published:
             raise SpecError(f"cells: two are named {show(name)}")
         if (minus := cells[i].minus) and minus not in names[:i]:
             raise SpecError(f"cells[{i}].minus: {show(minus)} is no cell above it" + suggest(minus, names))
-    claims = tuple(_claim(c, f"claim[{i}]", names) for i, c in enumerate(_tables(table, "claim")))
+    job = {"job": table.get("job", "")}
+    claims = tuple(_claim(job | c, f"claim[{i}]", names) for i, c in enumerate(_tables(table, "claim")))
     without = {cell.name for cell in cells if cell.published is None}
     for i, claim in enumerate(claims):
         if claim.kind == "within" and without.issuperset(claim.cells):
@@ -265,11 +281,7 @@ def _cell(table: Table, where: str, take: Quantity) -> Cell:
 
 
 def _claim(table: Table, where: str, names: list[str]) -> Claim:
-    _known(
-        table,
-        ("text", "published", "tolerance", "why", "ours", "search", "setting", "up_to", "small", "void", "again", *KINDS),
-        f"{where}.",
-    )
+    _known(table, (*_fields(Claim), *KINDS), f"{where}.")
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1:
         raise SpecError(f"{where}: give one of {', '.join(KINDS)}")
@@ -289,6 +301,11 @@ def _tables(table: Table, key: str) -> list[Table]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise SpecError(f"{key} = {show(value)[:60]}: must be a list of tables")
     return value
+
+
+def _fields(kind: type) -> list[str]:
+    """The keys of a file that are the fields of a class, without those that are made of others."""
+    return [field.name for field in dataclasses.fields(kind) if field.name not in ("file", "cells", "claims", "figures", "kind")]
 
 
 def _known(table: Table, keys: Sequence[str], where: str = "") -> None:

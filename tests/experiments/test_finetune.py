@@ -8,9 +8,10 @@ from cfljax.config import read_spec
 from cfljax.devices.machine import describe_machine
 from cfljax.engine.simulate import simulate
 from cfljax.experiment.assemble import assemble, assemble_batch, host_federation
-from cfljax.experiment.batching import batches
+from cfljax.experiment.batching import make_batches
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
+from tests import play
 from tests.often import every, rarely
 from tests.reference import parts, plain
 
@@ -26,7 +27,7 @@ def runs(method="fedavg", data=None, train=None, seeds=(0,)):
 
 def outputs(runs, sequential=True, wide=0, **more):
     """`wide`: how many clients fine-tune at a time, if not as many as take part in a round."""
-    (batch,) = batches(runs, len(runs))
+    (batch,) = make_batches(runs, len(runs))
     made = assemble_batch(batch, describe_machine())
     plan, settings = made.plan._replace(stream=wide or made.plan.stream), made.settings._replace(sequential=sequential)
     made = made._replace(plan=plan, settings=settings)
@@ -61,7 +62,7 @@ def scored_by(output, single):
 def test_it_changes_nothing_else_of_any_method(name):
     quick = {"warmup_rounds": 1} if name == "fl_hc" else {"min_rounds": 1} if name == "cfl_sattler" else {}
     method = {"name": name} | quick | ({"clusters": 2} if "clusters" in METHODS.entry(name).options.__dataclass_fields__ else {})
-    everybody = {"participation": 1.0} if name == "cfl_sattler" else {}
+    everybody = {"participation": 1.0} if name in play.EVERYBODY else {}
     (plain_run,), (tuned,) = (runs(method, train={"finetune_steps": steps} | everybody) for steps in (0, 7))
     (a,), (b,) = outputs([plain_run]), outputs([tuned])
     assert not a.finetuned and list(b.finetuned) == NAMES and 0 <= b.finetuned[NAMES[0]] <= 1

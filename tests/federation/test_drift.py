@@ -9,11 +9,10 @@ import pytest
 
 from cfljax import data
 from cfljax.config import read_spec
-from cfljax.config.drift import DriftOptions
 from cfljax.devices.machine import describe_machine
 from cfljax.errors import DataError, SpecError
 from cfljax.experiment.assemble import assemble, host_federation
-from cfljax.federation.drift import draw_changes, phases, read_changes
+from cfljax.federation.drift import DriftOptions, draw_changes, phases, read_changes
 from cfljax.federation.gather import samples
 
 ROTATED = {"name": "digits", "partition": "rotated", "groups": 4, "clients": 20}

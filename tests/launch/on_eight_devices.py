@@ -16,13 +16,13 @@ from cfljax.devices.placement import shard_federation
 from cfljax.engine import scoring
 from cfljax.engine.simulate import simulate
 from cfljax.experiment import assemble, federations
-from cfljax.experiment.batching import batches
+from cfljax.experiment.batching import make_batches
 from cfljax.methods import METHODS
 
 CALM = {"cfl_sattler": {"min_rounds": 1, "eps1": 9.0, "eps2": 0.0}, "fl_hc": {"warmup_rounds": 1}, "joint": {"local_steps": 2}}
 CALM |= {"feddrift": {"every": 1, "begin": "each"}}
 """Options that make a method do in two rounds what it does in many."""
-EVERYBODY = ("cfl_sattler",)
+EVERYBODY = ("cfl_sattler", "ocfl_zuziak")
 ONE, EIGHT = mesh.Shape(1, 1), mesh.Shape(2, 4)
 CHANGING = ("ifca", "oracle")
 """Methods whose clients change their groups after the first round, and are timed, so that some are late."""
@@ -45,7 +45,7 @@ def batch(name, pool=None, server=None):
         "seeds": [0, 1, 2],
         "method": [method],
     }
-    return batches(read_spec(table).runs(), 3)[0]
+    return make_batches(read_spec(table).runs(), 3)[0]
 
 
 def kept(name):

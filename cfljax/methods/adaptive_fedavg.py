@@ -1,0 +1,80 @@
+"""Adaptive-FedAvg (Canonaco et al. 2021): FedAvg whose learning rate falls as 1 / t, and rises when the global model moves more
+than before, as it does when the clients' data drift.
+
+After round t = 1, 2, … the server has running means (with the share β, each divided by 1 − βᵗ) of the global model w, by β₁: m; of
+mean((w − m before)²), by β₂: v; and of v / v before, by β₃: r, to which round 1 adds a 1. Clients then train at
+min(η, η · r / t), η being the run's learning rate.
+
+Readings:
+- Rate of clients that were not drawn. Paper: in the program of FedCCFA's authors, from which the equations are taken, the rate
+  is given to the participants of the round before (and then not used). Here: to all. Option: none.
+- Weights. Paper: by samples. Here: the same. Option: `average`.
+
+Communication per participant and round: one model down, one update up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from cfljax.lazy import jnp
+from cfljax.methods.fedavg import FedAvg
+from cfljax.registry.options import option
+from cfljax.round.ask import Ask
+from cfljax.round.entry import entry
+from cfljax.round.state import Done, State
+from cfljax.types import Array
+
+PAPER = "Canonaco et al. 2021"
+
+
+class Means(NamedTuple):
+    """The server's running means."""
+
+    model: Array
+    """f32[d]."""
+    moved: Array
+    """f32[]: of the squared distance, as it is before the division."""
+    ratio: Array
+    """f32[]."""
+    rounds: Array
+    """f32[]: how many there have been."""
+    rate: Array
+    """f32[]: what the learning rate of the next round is multiplied by."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptiveFedAvg(FedAvg):
+    """Adaptive-FedAvg: FedAvg whose learning rate follows how the global model moves."""
+
+    beta1: float = option(0.7, "share of the past in the mean model", low=0.0, high=0.999)
+    beta2: float = option(0.3, "share of the past in the mean squared move", low=0.0, high=0.999)
+    beta3: float = option(0.7, "share of the past in the mean ratio of two moves", low=0.0, high=0.999)
+
+    def first(self, ask: Ask, state: State) -> State:
+        """No means yet."""
+        zero = jnp.float32(0)
+        return state._replace(memory=Means(jnp.zeros_like(state.models[0]), zero, zero, zero, jnp.float32(1)))
+
+    def prepare(self, ask: Ask, state: State) -> State:
+        """Set the learning rate of the round."""
+        ask.hyper = ask.hyper | {"lr": ask.hyper["lr"] * state.memory.rate}
+        return state
+
+    def settle(self, before: State, after: State) -> Means:
+        """Return the new means, and the next rate."""
+        old, w, b1, b2, b3 = before.memory, after.models[0], self.beta1, self.beta2, self.beta3
+        t, later = old.rounds + 1, old.rounds > 0
+        seen = old.model / jnp.where(later, 1 - b1**old.rounds, 1.0)
+        moved = b2 * old.moved + (1 - b2) * jnp.mean((w - seen) ** 2)
+        grown = moved / (1 - b2**t) * (1 - b2**old.rounds) / old.moved
+        ratio = b3 * old.ratio + (1 - b3) * jnp.where(later & (old.moved > 0), grown, 1.0)
+        return Means(b1 * old.model + (1 - b1) * w, moved, ratio, t, jnp.minimum(1.0, ratio / (1 - b3**t) / t))
+
+    def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
+        """Return what the rate of the next round is multiplied by."""
+        return {"rate": after.memory.rate}
+
+
+adaptive_fedavg = entry("adaptive_fedavg", AdaptiveFedAvg)

@@ -1,0 +1,83 @@
+"""OCFL of Zuziak et al. (2024), One-Shot Clustered Federated Learning: FedAvg with all clients until their updates diverge, one
+clustering of the clients then, and FedAvg inside the clusters. (`ocfl` is another method, by Lu et al.)
+
+The temperature of a round is ‖D‖ / √(4 n (n − 1)), D being the cosine distances of the n clients' updates. After the first round
+in which it has risen the clients are clustered by D. One that arrives later joins the cluster with the least loss.
+
+Readings:
+- Clustering. Paper: any; mean shift and HDBSCAN do best. Here: mean shift of the rows of D; or HDBSCAN, whose clusters have at
+  least three members, as in a demonstration of the authors' program. Option: `algorithm`.
+- Noise of HDBSCAN. Paper: its program makes one cluster of it. Here: the same. Option: none.
+- Order. Paper: its program clusters before it averages. Here: it averages, then clusters. Option: none.
+- Weights inside a cluster. Paper: its program has equal ones. Here: by samples. Option: `average = "uniform"`.
+
+Communication per participant and round: one model down, one update up. A client that comes late gets all models once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from cfljax.kernels import host
+from cfljax.kernels.cosine import cosine_matrix
+from cfljax.lazy import jnp
+from cfljax.methods.fedavg import FedAvg
+from cfljax.registry.options import option
+from cfljax.round.ask import Ask
+from cfljax.round.before import Before
+from cfljax.round.entry import entry
+from cfljax.round.similarity import similarity
+from cfljax.round.state import Done, State
+from cfljax.types import Array
+
+PAPER = "Zuziak et al. 2024"
+
+
+@dataclasses.dataclass(frozen=True)
+class OCFLZuziak(FedAvg):
+    """OCFL (Zuziak): one clustering, as soon as the clients' updates diverge."""
+
+    splits, compares, compares_all, everybody = True, True, True, True
+
+    algorithm: str = option("mean_shift", "what clusters the distances", choices=("mean_shift", "hdbscan"))
+    max_clusters: int = option(32, "most clusters there is room for; one more is an error", low=1)
+    similarity: str = similarity(again=False)
+
+    def first(self, ask: Ask, state: State) -> State:
+        """Remember the cosines f32[C, C] of the last round's updates, 0 throughout for clients that took no part; and the
+        temperature f32[] of the round before it, infinite if there is none, or once the clients are clustered."""
+        return state._replace(memory=(jnp.zeros((len(state.labels),) * 2), jnp.float32(jnp.inf)))
+
+    def remember(self, ask: Ask, before: State, after: State, done: Done) -> tuple[Array, Array]:
+        """Return the cosines of the round."""
+        (cosines, last), ids = before.memory, ask.cohort.ids
+        new = cosine_matrix(done.moves, mask=ask.cohort.mask)
+        return jnp.zeros_like(cosines).at[ids[:, None], ids[None, :]].set(new), last
+
+    def regroup_after(self, rounds: int) -> tuple[int, ...]:
+        """After each round."""
+        return tuple(range(1, rounds))
+
+    def regroup(self, ask: Before, state: State, round: int) -> State:
+        """HOST. The clustering, if the temperature has risen."""
+        cosines, last = (np.asarray(each, np.float64) for each in state.memory)
+        ids = np.flatnonzero(np.diagonal(cosines) > 0)
+        ids = ids[np.argsort(ask.uid[ids], kind="stable")]  # so that the order of clients changes nothing
+        apart, n = 1.0 - cosines[np.ix_(ids, ids)], len(ids)
+        heat = np.float32(np.linalg.norm(apart) / np.sqrt(max(4 * n * (n - 1), 1)))
+        rises = heat > last
+        state = state._replace(memory=(state.memory[0], jnp.float32(np.inf if rises else heat)))
+        return ask.divide(state, ids, self.cluster(apart)) if rises else state
+
+    def cluster(self, apart: np.ndarray) -> np.ndarray:
+        """HOST. i32[n]: the clusters of clients with these distances f64[n, n]."""
+        from sklearn.cluster import HDBSCAN, MeanShift
+
+        size = min(3, len(apart))
+        found = MeanShift() if self.algorithm == "mean_shift" else HDBSCAN(size, metric="precomputed", copy=True)
+        return host.renumber_by_appearance(found.fit_predict(apart) + 1)  # noise is a cluster
+
+
+ocfl_zuziak = entry("ocfl_zuziak", OCFLZuziak)

@@ -1,0 +1,125 @@
+"""The clusterings of recent methods, from their papers and beside their authors' programs, with numpy and scikit-learn."""
+
+from itertools import permutations
+
+import numpy as np
+from sklearn import cluster
+
+from tests.reference import plain
+from tests.reference.host_clusters import cosine, renamed
+
+
+def zuziak(algorithm):
+    """The rule of `host_clusters.rounds`: one clustering after the first round whose temperature has risen."""
+    heats = []
+
+    def between(t, models, labels, updates):
+        if t == 0 or len(models) > 1 or (len(heats) > 1 and heats[-1] > heats[-2]):
+            return models, labels
+        n = len(updates)
+        apart = np.array([[0.0 if i == j else 1 - cosine(updates[i], updates[j]) for j in range(n)] for i in range(n)])
+        heats.append(np.sqrt(sum(a**2 for row in apart for a in row) / (n * (n - 1) * 2**2)))
+        if len(heats) > 1 and heats[-1] > heats[-2]:
+            make = {"mean_shift": cluster.MeanShift, "hdbscan": lambda: cluster.HDBSCAN(3, metric="precomputed", copy=True)}
+            labels = renamed(make[algorithm]().fit(apart).labels_)
+            models = {k: models[0].copy() for k in range(labels.max() + 1)}
+        return models, labels
+
+    return between, heats
+
+
+def cfl_gp(clusters, period, updates_of):
+    """The rule; `updates_of(t, model)` f64[n, d] is what all clients make of a model before round t."""
+    profile = None
+
+    def between(t, models, labels, updates):
+        nonlocal profile
+        if t % period:
+            return models, labels
+        new, beta = updates_of(t, models[0]).T, 1 / (np.floor((t + 1) / (clusters * period)) + 1)
+        profile = new if profile is None else (1 - beta) * profile + beta * new
+        directions = np.linalg.svd(profile, full_matrices=False)[0][:, :clusters]
+        found = renamed(cluster.KMeans(clusters, n_init=10, random_state=0).fit((directions.T @ profile).T).labels_)
+        named = [np.array(names)[found] for names in permutations(range(clusters))]
+        return models, max(named, key=lambda each: (each == labels).sum())
+
+    return between
+
+
+def adaptive_fedavg(net, clients, w, rounds, participants, lr, b1, b2, b3):
+    """(The model, the factors of the learning rate) after all rounds, one client and one running mean at a time."""
+    m = m_hat = v = r = 0.0
+    factors = [1.0]
+    for t in range(1, rounds + 1):
+        key, updates = plain.round_key(0, t - 1), []
+        for c in plain.cohort(0, t - 1, clients.uid, participants):
+            local = plain.local_key(key, clients.uid[c])
+            updates.append((plain.fit(net, w, clients.train[c], local, lr * factors[-1], batch=5)[0], clients.size[c]))
+        w = plain.average(*zip(*updates, strict=True))
+        v, v_hat_before = b2 * v + (1 - b2) * np.mean((w - m_hat) ** 2), v / (1 - b2 ** (t - 1)) if t > 1 else None
+        m = b1 * m + (1 - b1) * w
+        m_hat = m / (1 - b1**t)
+        r = b3 * r + (1 - b3) * (v / (1 - b2**t) / v_hat_before if t > 1 else 1)
+        factors.append(min(1, r / (1 - b3**t) / t))
+    return w, factors
+
+
+def sr_fca(w0, local, fraction, min_size, every, refinements, luck):
+    """(The clusters to begin with, the rule) from local models f64[n, d]; `luck(t, m)`: m random numbers, the least goes first."""
+
+    def united(models, near, numbers):
+        groups, left = [], sorted(range(len(models)), key=lambda i: numbers[i])
+        while left:
+            groups.append([i for i in left if i == left[0] or np.linalg.norm(models[i] - models[left[0]]) <= near])
+            left = [i for i in left if i not in groups[-1]]
+        return groups
+
+    pairs = sorted(np.linalg.norm(a - b) for i, a in enumerate(local) for b in local[:i])
+    near = pairs[int(np.ceil(fraction * len(pairs)))]
+    groups = [g for g in united(local, near, luck(0, len(local))) if len(g) >= min_size]
+    to = lambda x, centres: int(np.argmin([np.linalg.norm(x - c) for c in centres]))  # noqa: E731
+    means = [local[g].mean(axis=0) for g in groups]
+    labels = np.array([next((k for k, g in enumerate(groups) if i in g), to(x, means)) for i, x in enumerate(local)])
+
+    def between(t, models, labels, updates):
+        if t == 0 or t % every or t > every * refinements:
+            return models, labels
+        own = np.array([to(x, [models[k] for k in sorted(models)]) for x in local])
+        kept = [models[k] for k in sorted(models) if (own == k).sum() >= min_size]
+        of = {m: k for k, group in enumerate(united(kept, near, luck(t, len(kept)))) for m in group}
+        labels = renamed([of[to(x, kept)] for x in local])
+        return {k: w0.copy() for k in range(labels.max() + 1)}, labels
+
+    return renamed(labels), between
+
+
+def fedrod(net, clients, w, rounds, participants, lr, classes):
+    """(The global model, the models that all clients are scored with); the gradients of the network are written out."""
+    at = w.size - net.layers(w)[1][0].size - net.layers(w)[1][1].size
+    heads, drawn = np.tile(w[at:], (len(clients.uid), 1)), set()
+
+    def gradients(w, head, x, y, added):
+        """Of the body below this head, and of the head, with numbers that are added to the outputs."""
+        (b, k), (b2, k2) = net.layers(np.append(w[:at], head))
+        h = np.maximum(x @ k + b, 0)
+        z = h @ k2 + b2 + added
+        p = np.exp(z - z.max(axis=1, keepdims=True))
+        p = (p / p.sum(axis=1, keepdims=True) - np.eye(classes)[y]) / len(y)
+        back = (p @ k2.T) * (h > 0)
+        return np.concatenate([back.sum(axis=0), (x.T @ back).ravel()]), np.concatenate([p.sum(axis=0), (h.T @ p).ravel()])
+
+    for t in range(rounds):
+        key, trained = plain.round_key(0, t), []
+        for c in plain.cohort(0, t, clients.uid, participants):
+            (x, y), mine = clients.train[c], w.copy()
+            with np.errstate(divide="ignore"):
+                log_n = np.log(np.bincount(y, minlength=classes))
+            for rows in plain.batches(plain.local_key(key, clients.uid[c]), len(y), 5, epochs=1):
+                _, by_p = gradients(mine, mine[at:] + heads[c], x[rows], y[rows], 0.0)
+                mine = mine - lr * np.concatenate(gradients(mine, mine[at:], x[rows], y[rows], log_n))
+                heads[c] -= lr * by_p
+            trained.append((mine, clients.size[c]))
+            drawn.add(c)
+        w = plain.average(*zip(*trained, strict=True))
+    own = [np.append(w[:at], w[at:] + heads[c] * (c in drawn)) for c in range(len(heads))]
+    return w, np.array(own)
