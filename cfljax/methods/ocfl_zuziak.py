@@ -69,15 +69,12 @@ class OCFLZuziak(FedAvg):
         heat = np.float32(np.linalg.norm(apart) / np.sqrt(max(4 * n * (n - 1), 1)))
         rises = heat > last
         state = state._replace(memory=(state.memory[0], jnp.float32(np.inf if rises else heat)))
-        return ask.divide(state, ids, self.cluster(apart)) if rises else state
-
-    def cluster(self, apart: np.ndarray) -> np.ndarray:
-        """HOST. i32[n]: the clusters of clients with these distances f64[n, n]."""
+        if not rises:
+            return state
         from sklearn.cluster import HDBSCAN, MeanShift
 
-        size = min(3, len(apart))
-        found = MeanShift() if self.algorithm == "mean_shift" else HDBSCAN(size, metric="precomputed", copy=True)
-        return host.renumber_by_appearance(found.fit_predict(apart) + 1)  # noise is a cluster
+        found = MeanShift() if self.algorithm == "mean_shift" else HDBSCAN(min(3, n), metric="precomputed", copy=True)
+        return ask.divide(state, ids, host.renumber_by_appearance(found.fit_predict(apart) + 1))  # noise is a cluster
 
 
 ocfl_zuziak = entry("ocfl_zuziak", OCFLZuziak)

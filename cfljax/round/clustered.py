@@ -70,6 +70,8 @@ class Clustered(MethodConfig):
     """How many clients are drawn from each cluster in a round; None: the run's draw."""
     leaves_out = False
     """Whether some clients are in no cluster for good. They have the last model, which does not train."""
+    notes = 0
+    """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at first."""
     warmup_rounds = 0
     """The first rounds, in which all clients take part."""
     every = cast("int | None", None)

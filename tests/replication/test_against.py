@@ -20,7 +20,7 @@ from experiments.replication.pages import replication_page, replication_pages
 from experiments.replication.paper_figures import _GROUND, COLOURS, HEIGHT, Curve, _Axes, _drawn, _told_apart
 from experiments.replication.published import Cell, Claim, Published, read_published
 from experiments.replication.quantity import Quantity, read_quantity
-from experiments.replication.verdicts import Measured
+from experiments.replication.verdicts import Measured, Verdict
 from experiments.todo import hours_left
 from tests.report import synthetic
 
@@ -193,7 +193,7 @@ def test_a_claim_with_a_panel_is_drawn_a_dot_for_each_seed_beside_the_published_
     pages = pages_of(place)
     image = ElementTree.fromstring(pages["a_paper.svg"])
     texts = [element.text for element in image.iter() if element.tag.endswith("text")]
-    assert {"Gains (points)", "digits & more", "small"} <= set(texts) and "(a_paper.svg)" in pages["a_paper.md"]
+    assert {"Gains (points)", "digits & more", "small, yes"} <= set(texts) and "(a_paper.svg)" in pages["a_paper.md"]
     dots = [element for element in image.iter() if element.tag.endswith("circle")]
     assert len(dots) == 3 and sum("l5 5l" in element.get("d", "") for element in image.iter()) == 1
     (place / "published.toml").write_text(FILE.replace("order = ", PANEL + "order = "))
@@ -201,9 +201,13 @@ def test_a_claim_with_a_panel_is_drawn_a_dot_for_each_seed_beside_the_published_
         pages_of(place)
 
 
+SMALL = Verdict("not run at size", "", why="small: does not reproduce")
+
+
 def test_what_is_never_reached_is_drawn_open_and_far_losses_at_the_edge():
-    rows = [Row("one", [(98.0, True), (40.0, False)], 99.0, "not decided"), Row("two", [(-900.0, False)], None, "not run at size")]
+    rows = [Row("one", [(98.0, True), (40.0, False)], 99.0, Verdict("not decided", "")), Row("two", [(-900.0, False)], None, SMALL)]
     image = ElementTree.fromstring(effects({"Rounds saved (%)": rows}))
+    assert {"not decided", "small, no"} <= {element.text for element in image.iter()}
     dots = [element for element in image.iter() if element.tag.endswith("circle")]
     assert [dot.get("fill") == "none" for dot in dots] == [True, False, False]
     at = [float(dot.get("cx")) for dot in dots]
