@@ -76,7 +76,7 @@ class Config(PersonalConfig):
     @property
     def without(self) -> dict[str, str]:
         """Whole personal models are summed where they are the start."""
-        why = 'with start = "own" whole personal models are summed, of which only the last change is clipped'
+        why = 'with start = "own" whole personal models are summed, but only their last change is clipped'
         return super().without | ({"privacy": why} if self.start == "own" else {})
 
     def releases(self, rounds: int) -> tuple[int, int]:

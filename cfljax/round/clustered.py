@@ -224,7 +224,7 @@ class Clustered(MethodConfig):
         """Gradients are no models, buffers are a momentum, and new clusters are not those that updates under way are of."""
         found = super().without
         if self.again is not None:
-            found["asynchronous"] = "with `every`, updates under way would be of clusters that are no more"
+            found["asynchronous"] = "with `every`, pending updates would belong to clusters that no longer exist"
         if self.buffers:
             found |= dict.fromkeys(("momentum", "optimizer"), "its momentum buffers are SGD's, with its option beta")
         if self.aggregate == "gradient":
