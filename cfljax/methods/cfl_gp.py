@@ -14,6 +14,7 @@ Readings:
   same. Option: none.
 - When. Paper: its program clusters at every second round below the tenth, by what it trains in the round anyway. Here: at these
   rounds, by a training of its own. Option: `period`, `last`.
+- Weights inside a cluster. Paper: its program has equal ones. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up; and as much of every client for a clustering.
 """

@@ -10,7 +10,7 @@ Readings:
 - Near. Paper: below a number; its program may take it so that a share of all pairs is. Here: a share. Option: `fraction`.
 - Clients of dissolved clusters. Paper: its program lets them rest. Here: they go to the nearest one left. Option: none.
 - Start of local models. Paper: its program draws one for each client. Here: w_0. Option: none.
-- Mean. Paper: trimmed. Here: that of the run. Option: `train.robust`.
+- Mean. Paper: trimmed. Here: by samples. Option: `average`, `train.robust`.
 
 Communication per participant and round: one model down, one update up; and as much of every client before the first round. One that
 comes late joins the cluster with the least loss, and gets all models for it.
