@@ -22,7 +22,7 @@ from cfljax.commands import COMMANDS
 from cfljax.commands.methods import describe
 from cfljax.config import asynchronous, clock, data, drift, lora, search, server, stop, train, transit
 from cfljax.data import SOURCES
-from cfljax.federation import PARTITIONS
+from cfljax.federation import PARTITIONS, VIEWS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
 from cfljax.registry.options import show
@@ -31,6 +31,8 @@ DOCS = Path(__file__).parent
 HEAD = ("key", "value", "default", "what")
 MADE = "<!-- written by: python docs/pages.py -->\n"
 SHARED = 4  # entries of a registry that have a row of options, for it to be written once
+NO_READING = "Here: the same. Option: `average`."
+IN_LIST = 55  # characters of what is sent that the list of methods says as well
 KINDS = {int: "integer", float: "number", str: "text", bool: "true, false", dict: "table", type(None): ""}
 TABLES = {
     "data.new_clients": data.NewClients,
@@ -50,41 +52,37 @@ TABLES = {
 }
 """Where a table stands in a spec -> its options."""
 LATE = [
-    ("clients", "integer", "how many clients come late; or:"),
-    ("rate", "number > 0, ≤ 1", "the fraction of the clients that comes late"),
-    ("round", "integer ≥ 1", "the round in which all of them come; or:"),
-    ("from, until", "integers", "the first and the last round in which one comes"),
+    ("clients", "integer", "number of clients that arrive late; or:"),
+    ("rate", "number > 0, ≤ 1", "fraction of the clients that arrives late"),
+    ("round", "integer ≥ 1", "round in which all of them arrive; or:"),
+    ("from, until", "integers", "first and last round of their arrivals"),
 ]
 TOP = [
     ("name", "text", "the sweep's name; its results folder is `results/NAME`"),
     ("seeds", 'list, or `"a:b"`', "random seeds, a run for each; the default is one, 0"),
     ("data", "table", "the data set, its partition, and their options: [below](#data), [data sets](names.md#data-sets)"),
     ("model", "table or name", "the model and [its options](names.md#models)"),
-    ("train", "table", "how clients train and what a round is: [below](#train)"),
+    ("train", "table", "how clients train, and what a round is: [below](#train)"),
     (
         "method",
         "tables or names",
-        "a [method](methods.md) and its options; also `label`, its name in tables (else FedAvg, IFCA, …), and a `train` table",
+        "a [method](methods.md) and its options, `label` (its name in tables), and its own `train` table",
     ),
     ("defaults", "table", "options for every method that has them, such as `clusters = 4`"),
-    ("include", "tables", "further grids: each is laid over the spec, and its runs are added"),
-    ("exclude", "tables", 'combinations to leave out: `{ method = "ifca", "train.lr" = 0.5 }`; all keys of a table must match'),
-    ("size", "table of tables", "variants: `--set size=small` lays the table `[size.small]` over the spec"),
-    (
-        "samples, search_seed",
-        "integers",
-        "random search: how many draws of each `{ low = …, high = …, log = true }`, and the seed of the draws",
-    ),
+    ("include", "tables", "further grids: each overrides the spec and adds its runs"),
+    ("exclude", "tables", 'combinations to leave out, if all keys of a table match: `{ method = "ifca", "train.lr" = 0.5 }`'),
+    ("size", "table of tables", "variants: `--set size=small` overrides the spec with the table `[size.small]`"),
+    ("samples, search_seed", "integers", "random search: draws of each `{ low = …, high = …, log = true }`, and their seed"),
     ("search", "table", "how `cfljax tune` searches: [below](#search)"),
-    ("plugins", "list of files", "files or modules with [things of your own](own.md), beside the spec"),
+    ("plugins", "list of files", "files or modules with [your own methods, models, …](own.md), relative to the spec"),
 ]
 CODES = [
-    (0, "done", "everything that was asked for"),
-    (1, "some runs failed", "others are kept; `--retry-failed` tries the failed ones again"),
+    (0, "done", "all runs are done"),
+    (1, "some runs failed", "the others are kept; `--retry-failed` runs the failed ones again"),
     (errors.SpecError.exit_code, "bad input", "a wrong flag, key, name or value, before any data are loaded"),
     (errors.StoreError.exit_code, "storage", "the results folder cannot be read or written"),
     (errors.DataError.exit_code, "data", "a data set is missing or broken"),
-    (130, "Ctrl-C", "what is done is kept; the same command goes on"),
+    (130, "Ctrl-C", "finished work is kept; the same command continues"),
     (143, "SIGTERM", "as after Ctrl-C"),
 ]
 
@@ -132,7 +130,8 @@ def options(cls: type, shared: typing.Collection[tuple[str, ...]] = (), where: s
     rows = [row for row in rows_of(cls) if row not in shared]
     named = [row[0] for row in rows_of(cls) if row in shared]
     parts = [table(HEAD, rows)] if rows else []
-    parts += [f"{'Also' if rows else 'Options:'} [{', '.join(named)}]({where})."] if named else []
+    words = "all shared options" if len(named) == len(shared) else ", ".join(named)
+    parts += [f"{'Also' if rows else 'Options:'} [{words}]({where})."] if named else []
     return "\n\n".join(parts) or "No options."
 
 
@@ -152,12 +151,12 @@ def spec() -> str:
     parts = ["# Spec keys", "", MADE]
     parts.append(
         "A spec is a TOML file, or a dict for `cfljax.sweep`. Any value may be a list: an axis of the grid. "
-        "`cfljax sweep SPEC.toml --dry-run` checks a spec and says what it would run. "
-        "Values marked * may vary in a grid without compiling again.\n"
+        "`cfljax sweep SPEC.toml --dry-run` checks a spec and prints what it would run. "
+        "A grid over values marked * compiles once.\n"
     )
     parts += ["## Top level", "", keys(TOP), ""]
     words = 'An axis of numbers may also be written `"0:10"` (integers), `"log(0.001, 0.1, 5)"` or `"lin(0, 1, 5)"`.'
-    parts += [words, "", "## data", "", "Beside `name` and `partition`, and the options of [both](names.md):", ""]
+    parts += [words, "", "## data", "", "In addition to `name`, `partition` and [their options](names.md):", ""]
     parts += [options(data.DataOptions), "", "### data.arrive", "", keys(LATE), ""]
     for name in (each for each in TABLES if each.startswith("data.")):
         parts += [f"### {name}", "", options(TABLES[name]), ""]
@@ -171,80 +170,98 @@ def spec() -> str:
 def commands() -> str:
     """Every command with its flags, and the exit codes."""
     parts = ["# Commands and exit codes", "", MADE]
-    parts += ["Every command below may be written in two ways: `cfljax sweep` is `python -m cfljax.sweep`. Each has `--help`.", ""]
+    parts += ["Every command has `--help`, and can be written in two ways: `cfljax sweep` is `python -m cfljax.sweep`.", ""]
     parts += [table(("command", "what it does"), [(f"[`{name}`](#{name})", about) for name, about in COMMANDS.items()]), ""]
-    codes = ", ".join(f"{code} {word}" for code, word, _ in CODES)
-    parts += ["## Exit codes", "", f"Exit codes: {codes}.", ""]
-    parts += [table(("code", "when", "what it means"), [(str(code), word, more) for code, word, more in CODES]), ""]
-    parts += ["An error is one line on standard error: the file, the key, the bad value, and the nearest valid one.", ""]
+    parts += [
+        "## Exit codes",
+        "",
+        table(("code", "when", "what it means"), [(str(code), word, more) for code, word, more in CODES]),
+        "",
+    ]
+    parts += ["An error is one line on standard error: file, key, value, and the nearest valid value.", ""]
     parts += ["## Variables of the environment", "", table(("variable", "what"), [
         ("`CFLJAX_DATA`", "the folder of data files"),
         ("`CFLJAX_CACHE`", "the folder of compiled programs, prepared data and hashes of files; it may be deleted"),
-        ("`CFLJAX_DEBUG`", "1: errors with their traceback"),
+        ("`CFLJAX_DEBUG`", "1: print errors with their traceback"),
     ]), ""]  # fmt: skip
-    words = "`cfljax completion SHELL` prints a script for bash, zsh or fish, which completes commands, flags, names, and what "
-    words += "follows `--set`: keys and their values. "
+    words = "`cfljax completion SHELL` prints a script for bash, zsh or fish, which completes commands, flags, names, and "
+    words += "the keys and values after `--set`. "
     words += "For bash, put `source <(cfljax completion bash)` into `~/.bashrc`. `cfljax --version` prints the version."
     parts += ["## Shell completion", "", words, ""]
     for name in COMMANDS:
         parser = importlib.import_module(f"cfljax.commands.{name}").parser(f"cfljax {name}")
         parts += [f"## {name}", "", inspect.cleandoc(parser.description or ""), ""]
-        parts += ["Its flags are those of [data import](#data-import)." if name == "init" else "\n".join(flags(parser)), ""]
+        known = flag_rows(importlib.import_module("cfljax.commands.sweep").parser()) if name == "tune" else []
+        parts += ["It has the flags of [data import](#data-import)." if name == "init" else "\n".join(flags(parser, known)), ""]
     return "\n".join(parts)
 
 
-def flags(parser: argparse.ArgumentParser) -> list[str]:
-    """Format the flags of a command, and of its actions, as tables."""
-    rows, more = [], []
+def flags(parser: argparse.ArgumentParser, known: typing.Collection[tuple[str, str]] = ()) -> list[str]:
+    """Format the flags of a command, and of its actions, as tables. Rows in `known` are those of `sweep`, and are only named."""
+    rows = flag_rows(parser)
+    lines = [table(("flag", "what"), [row for row in rows if row not in known])] if rows else []
+    if also := [name.split("`")[1].split()[0] for name, about in rows if (name, about) in known]:
+        lines += ["", f"Also, as for [sweep](#sweep): {', '.join(f'`{name}`' for name in also)}."]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            about = {each.dest: each.help or "" for each in action._choices_actions}
+            abouts = {each.dest: each.help or "" for each in action._choices_actions}
             for name, sub in action.choices.items():
-                more += ["", f"### {parser.prog.removeprefix('cfljax ')} {name}", "", f"{about[name]}.", "", *flags(sub)]
-        elif not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS:
+                about = abouts[name][0].upper() + abouts[name][1:]
+                lines += ["", f"### {parser.prog.removeprefix('cfljax ')} {name}", "", f"{about}.", "", *flags(sub)]
+    return lines
+
+
+def flag_rows(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
+    """Return a row for each flag of a command."""
+    rows = []
+    for action in parser._actions:
+        if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction) and action.help != argparse.SUPPRESS:
             value = action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper())
             shown = action.option_strings[-1] if action.option_strings else str(action.metavar or action.dest)
             shown += f" {value}" if action.option_strings and action.nargs != 0 else ""
             rows.append((f"`{shown}`", escaped(" ".join((action.help or "").split()))))
-    return ([table(("flag", "what"), rows)] if rows else []) + more
+    return rows
 
 
 def methods() -> str:
     """Return the page of all methods: families, a list, then the paper, communication, options and readings of each."""
     parts = ["# Methods", "", MADE]
     parts.append(
-        "`cfljax methods` lists the methods, and `cfljax methods NAME` prints what this page says about one. "
-        "[Which method when](which.md) compares them. Options are hyperparameters of a method; those marked * may vary in a grid "
-        "without compiling again.\n"
+        "`cfljax methods` lists the methods, `cfljax methods NAME` describes one, and [Which method when](which.md) compares them. "
+        "Options are hyperparameters; a grid over those marked * compiles once. Readings follow the options: what the paper says, "
+        "what is done here, and the option that changes it.\n"
     )
-    told = {name: describe(name) for name in METHODS if METHODS.origin(name) is None}
+    all_methods = {name: describe(name) for name in METHODS if METHODS.origin(name) is None}
     families = tomllib.loads((DOCS / "families.toml").read_text())
+    in_models = {name: words for family in families.values() for name, words in family["methods"].items()}
+    assert set(in_models) == set(all_methods), "docs/families.toml lists other methods"
     rows = [(family, said["ends"], said["clusters"], said["sent"]) for family, said in families.items()]
     head = ("family", "a client ends with", "needs a number of clusters?", "sent by a participant in a round")
     parts += ["## Families", "", table(head, rows), ""]
-    parts += [
-        "K is the number of clusters. The list counts communication cost in models; what is sent once is under each method.",
-        "",
-    ]
+    parts += ["K is the number of clusters. The list counts communication cost in models.", ""]
     rows = [
-        (f"[`{name}`](#{name})", family, escaped(told.pop(name).summary), clusters_of(name), sent or "1 down, 1 up")
+        (f"[`{name}`](#{name})", family, escaped(all_methods[name].summary), clusters_of(name), in_models[name] or "1 down, 1 up")
         for family, said in families.items()
-        for name, sent in said["methods"].items()
+        for name in said["methods"]
     ]
-    assert not told, f"docs/families.toml lacks {', '.join(told)}"
     parts += [table(("method", "family", "what it is", "number of clusters", "sent"), rows), ""]
-    listed = [name for name in METHODS if METHODS.origin(name) is None]
-    shared = shared_rows([METHODS.entry(name).options for name in listed])
-    parts += ["## Options of several methods", "", table(HEAD, shared), ""]
-    for each in map(describe, listed):
-        parts += [f"## {each.name}", "", each.summary, ""]
-        parts += [f"- Published: {each.paper}"] if each.paper else []
-        parts += [f"- Sent each round: {each.communication}", ""]
-        parts += [options(METHODS.entry(each.name).options, shared, "#options-of-several-methods"), ""]
-        if each.readings:
-            said = [escaped(reading.removesuffix(" Option: none.")) for reading in each.readings]
-            parts += ["Readings:", "", *(f"- {reading}" for reading in said), ""]
+    shared = shared_rows([METHODS.entry(name).options for name in all_methods])
+    counted = Counter(reading for each in all_methods.values() for reading in each.readings)
+    common = [reading for reading, count in counted.items() if count >= SHARED]
+    parts += ["## Shared options", "", table(HEAD, shared), "", *readings_of(common)]
+    for each in all_methods.values():
+        paper = [f"Published: {each.paper}."] if each.paper else []
+        sent = [f"Sent each round: {each.communication}"] if len(each.communication) > IN_LIST else []
+        parts += [f"## {each.name}", "", *([" ".join(paper + sent), ""] if paper + sent else [])]
+        parts += [options(METHODS.entry(each.name).options, shared, "#shared-options"), ""]
+        parts += readings_of([reading for reading in each.readings if reading not in common and not reading.endswith(NO_READING)])
     return "\n".join(parts)
+
+
+def readings_of(readings: typing.Iterable[str]) -> list[str]:
+    """Return the lines of a list of readings."""
+    lines = [f"- {escaped(reading.removesuffix(' Option: none.'))}" for reading in readings]
+    return [*lines, ""] if lines else []
 
 
 def clusters_of(name: str) -> str:
@@ -262,28 +279,37 @@ def escaped(text: str) -> str:
 
 def names() -> str:
     """Return the page of all data sets, partitions and models with their options."""
-    words = (
-        "The names that `data.name`, `data.partition` and `model.name` may have. Custom data sets: [Bring your data](data.md).\n"
-    )
+    words = "Values of `data.name`, `data.partition`, `model.name`, and their options. Custom data: [Bring your data](data.md).\n"
     parts = ["# Data sets, partitions, models", "", MADE, words]
     kinds = (("Data sets", "data", SOURCES), ("Partitions", "partition", PARTITIONS), ("Models", "model", MODELS))
     for title, kind, registry in kinds:
         ours = [name for name in registry if registry.origin(name) is None]
-        about = [(f"`{name}`", escaped(registry.entry(name).summary)) for name in ours]
+        about = [(f"`{name}`", escaped(about_of(registry.entry(name).summary))) for name in ours]
         parts += [f"## {title}", "", table((kind, "what it is"), about), ""]
         if kind == "data":
             parts += [
                 "Further names are files and folders in `$CFLJAX_DATA`: `NAME.npz` (arrays `x_train`, `y_train`, `x_test`, "
                 "`y_test`, and `user_train`, `user_test` if samples have owners), MNIST's IDX files, CIFAR's binary files, LEAF's "
-                "JSON, what `cfljax data import SOURCE` has made, and the "
+                "JSON, data of `cfljax data import SOURCE`, and the "
                 "image classification sets of tensorflow-datasets (`cfljax data prepare NAME` first).\n"
             ]
+        if kind == "partition":
+            views = ", ".join(f"`{name}`" for name in VIEWS)
+            parts += [
+                f"{views} are [views](clients.md#shifts-that-combine), too; a view has the options of its own section below.\n"
+            ]
         if shared := shared_rows([registry.entry(name).options for name in ours]):
-            parts += [f"### Options of several {kind}s", "", table(HEAD, shared), ""]
+            parts += [f"### Shared {kind} options", "", table(HEAD, shared), ""]
         for name in ours:
             if dataclasses.fields(registry.entry(name).options):
-                parts += [f"### {name}", "", options(registry.entry(name).options, shared, f"#options-of-several-{kind}s"), ""]
+                parts += [f"### {name}", "", options(registry.entry(name).options, shared, f"#shared-{kind}-options"), ""]
     return "\n".join(parts)
+
+
+def about_of(summary: str) -> str:
+    """Return what a model is, from the summary of the function that builds it."""
+    words = re.sub(r"^Build (an? )?", "", summary)
+    return words[0].upper() + words[1:]
 
 
 PAGES = {"spec.md": spec, "commands.md": commands, "methods.md": methods, "names.md": names}

@@ -24,20 +24,18 @@ def measured(row: dict[str, Any]) -> str:
     """What came out, failures first."""
     text = f"{row['tried']:,} tried, {row['failed']} failed"
     facts = [f"{name} {value:.2g}" for name, value in sorted(row["worst"].items())]
-    facts += [f"{name} {value:,}" for name, value in sorted(row["counts"].items())] if len(row["counts"]) <= 6 else []
     return text + ("; " + ", ".join(facts) if facts else "")
 
 
 def short(command: str) -> str:
-    """The first command, and that there were more."""
-    first, *more = command.split("; ")
-    return f"`{first}`" + (f" and {len(more)} more seeds or parts" if more else "")
+    """The command without the seeds and sizes of its parts."""
+    return f"`{command.split(' --')[0]}`"
 
 
 def table(found: list[dict[str, Any]]) -> str:
     """Markdown."""
-    lines = ["| # | what is tried | what must hold | measured | command |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| {r['figure']} | {r['what']} | {r['bar']} | {measured(r)} | {short(r['command'])} |" for r in found]
+    lines = ["| what is tried | what must hold | measured | command |", "| --- | --- | --- | --- |"]
+    lines += [f"| {r['what']} | {r['bar']} | {measured(r)} | {short(r['command'])} |" for r in found]
     lines += ["", *failures(found), *machines(found)]
     return "\n".join(lines)
 
@@ -53,8 +51,7 @@ def machines(found: list[dict[str, Any]]) -> list[str]:
     texts = []
     for row in found:
         m = row["machine"]
-        software = f"{m['system']}, Python {m['python']}, JAX {m['jax']}, NumPy {m['numpy']}"
-        texts.append(f"{m['processor']}, {m['cores']} cores, {software}")
+        texts.append(f"{m['processor']}, {m['cores']} cores, Python {m['python']}, JAX {m['jax']}")
     return ["Measured on " + "; ".join(dict.fromkeys(texts)) + "."] if texts else []
 
 

@@ -16,15 +16,18 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from cfljax.config import read_spec
+from cfljax.errors import SpecError
 from cfljax.results.result import Results
 from cfljax.store import counts
 
 HERE = Path(__file__).parent
 RECORDS, PLACE = HERE / "records", HERE.parent / "results" / "todo"
+Hours = dict[str, float]
 WAIT = 60
 """Seconds between two looks at whether a core is idle."""
 
@@ -56,7 +59,7 @@ class Job(NamedTuple):
 
 
 def seconds_known(records: Path = RECORDS) -> dict[tuple[object, ...], list[tuple[float, int]]]:
-    """What kind of run -> (seconds, rounds) of each such run of the records."""
+    """Map each kind of run to (seconds, rounds) of each such run of the records."""
     known: dict[tuple[object, ...], list[tuple[float, int]]] = {}
     for folder in sorted(path for path in records.iterdir() if path.is_dir()):
         for row in Results(folder).rows:
@@ -66,7 +69,7 @@ def seconds_known(records: Path = RECORDS) -> dict[tuple[object, ...], list[tupl
 
 
 def _kind(method: str, config: dict[str, dict[str, object]]) -> tuple[object, ...]:
-    """Runs of one kind take as long as each other, by the number of their rounds."""
+    """Return what is equal for runs that take equally long for the same number of rounds."""
     data, model, train = config["data"], config["model"], config["train"]
     work = (train.get("steps"), train.get("epochs"), train.get("batch"), train.get("participation"))
     size = (model["name"], model.get("hidden"), model.get("channels"), model.get("dense"))
@@ -74,7 +77,7 @@ def _kind(method: str, config: dict[str, dict[str, object]]) -> tuple[object, ..
 
 
 def jobs(file: Path = HERE / "todo.toml", records: Path = RECORDS) -> tuple[list[Job], dict[str, object]]:
-    """The jobs, most claims per hour first, and what todo.toml says of a chip."""
+    """List the jobs, most claims per hour first, and what todo.toml says of a chip."""
     table, known, found = tomllib.loads(file.read_text()), seconds_known(records), []
     for job in table["job"]:
         path, sets = file.parent / job["spec"], job.get("set", [])
@@ -90,31 +93,40 @@ def _seconds(known: list[tuple[float, int]] | None, rounds: int) -> float:
 
 
 def listed(every: list[Job], chip: dict[str, object]) -> str:
-    """The list as a table in Markdown, what is done last."""
+    """Format the list as a table in Markdown, with what is done last."""
     lines = [
         f"| job | claims | two cores | claims an hour | {chip['name']}, predicted | state |",
         "| --- | ---: | ---: | ---: | ---: | --- |",
     ]
     for job in sorted(every, key=lambda job: job.state() == "done"):
-        there = _time(job.hours / float(str(chip["cnn"]))) if job.cnn else "–"
-        cells = (job.name, f"{job.value:g}", _time(job.hours), f"{job.worth:.2g}", there, job.state())
+        there = time_of(job.hours / float(str(chip["cnn"]))) if job.cnn else "–"
+        cells = (job.name, f"{job.value:g}", time_of(job.hours), f"{job.worth:.2g}", there, job.state())
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _time(hours: float) -> str:
+def hours_left(names: Iterable[str]) -> Hours:
+    """Name of a job -> its hours, of those of these jobs that are not done."""
+    wanted = {job.name: job for job in jobs()[0] if job.name in names} if any(names) else {}
+    if missing := sorted(set(names) - set(wanted) - {""}):
+        raise SpecError(f"{missing[0]}: there is no such job in todo.toml")
+    return {name: job.hours for name, job in wanted.items() if not (RECORDS / name).is_dir()}
+
+
+def time_of(hours: float) -> str:
+    """Minutes, hours or days in words."""
     if math.isnan(hours):
         return "unknown"
-    return f"{max(60 * hours, 1):.0f} min" if hours < 2 else f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.0f} days"
+    return f"{max(60 * hours, 1):.0f} min" if hours < 2 else f"{hours:.2g} h" if hours < 48 else f"{hours / 24:.0f} days"
 
 
 def next_job(every: list[Job], most: float) -> Job | None:
-    """The first job that is not done, has a known time, and takes at most that many hours."""
+    """Return the first job that is not done, has a known time, and takes at most that many hours."""
     return next((job for job in every if job.hours <= most and job.state() != "done"), None)
 
 
 def command(job: Job) -> list[str]:
-    """The sweep of a job."""
+    """Return the sweep of a job."""
     sets = [word for flag in job.sets for word in ("--set", flag)]
     return [sys.executable, "-m", "cfljax.sweep", str(job.spec), *sets, "--out", str(PLACE / job.name)]
 
@@ -130,7 +142,7 @@ def run(most: float) -> int:
     while (job := next_job([job for job in jobs()[0] if job.name not in bad], most)) is not None:
         while not idle():
             time.sleep(WAIT)
-        print(f"{job.name}: begun, {_time(job.hours)}", flush=True)
+        print(f"{job.name}: begun, {time_of(job.hours)}", flush=True)
         ended = subprocess.run(["nice", "-n", "19", *command(job)], check=False).returncode
         if ended == 0:
             ended = subprocess.run(

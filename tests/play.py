@@ -137,11 +137,9 @@ def rounds(
     if state is None:
         setup = {} if method.setup is None else method.setup(key, seen, hyper | {"participants": participants})
         state = init(key, federation, hyper, jax.tree.map(jnp.asarray, setup))  # as the engine does
-    boundaries = () if method.regroup_after is None else tuple(method.regroup_after(rounds))
     states, infos = [], []
     for t in range(rounds + 1):
-        if t in boundaries:
-            state = jax.tree.map(jnp.asarray, method.regroup(keys.fold(key, "regroup", t), state, seen, hyper, t))
+        state = regrouped(method, key, state, seen, hyper, t, rounds)
         states.append(state)
         if t < rounds:
             each, number = keys.fold(key, "round", t), jnp.int32(t)
@@ -149,6 +147,13 @@ def rounds(
             state, info = step(each, state, seen, present, decay_rate(hyper, number))
             infos.append(info)
     return Played(states, infos, method)
+
+
+def regrouped(method, key, state, federation, hyper, t, rounds):
+    """The state after t rounds with the host's part of the method, if it has one then."""
+    if method.regroup is None or t not in method.regroup_after(rounds):
+        return state
+    return jax.tree.map(jnp.asarray, method.regroup(keys.fold(key, "regroup", t), state, federation, hyper, t))
 
 
 def models_of(method, states):

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "init": "write a first spec, for your data or for handwritten digits",
-    "sweep": "run a sweep: methods × data × seeds × numbers",
-    "tune": "the best setting of each method, by successive halving",
-    "run": "one run",
-    "report": "tables, plots and the page of a results folder",
-    "load": "the frames of a results folder, its state, its checks",
-    "data": "list, prepare, import and describe data sets; traces of devices",
+    "sweep": "run a sweep: methods × data × hyperparameters × seeds",
+    "tune": "find the best hyperparameters of each method by successive halving",
+    "run": "run one method once",
+    "report": "write tables, figures and the page of a results folder",
+    "load": "print, check, convert or log a results folder",
+    "data": "list, download, import and describe data sets",
     "methods": "list the methods, or describe one",
 }
 """Name -> what the command does."""
@@ -28,12 +28,12 @@ class Parser(argparse.ArgumentParser):
     """The parser of a command: its errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        """As argparse does, without the usage."""
+        """Do as argparse does, without the usage."""
         self.exit(2, f"{self.prog}: {message}; see --help\n")
 
 
 def command_parser(prog: str, about: str, examples: str, kind: type[Parser] = Parser) -> argparse.ArgumentParser:
-    """A parser for the command `prog`, with the examples at the end of its help."""
+    """Make a parser for the command `prog`, with the examples at the end of its help."""
     form = argparse.RawDescriptionHelpFormatter
     return kind(prog=prog, description=about, epilog=f"examples:\n{examples}", formatter_class=form)
 
@@ -43,31 +43,31 @@ def add_flags_of_sweeps(flags: argparse.ArgumentParser) -> None:
     add = flags.add_argument
     add("--out", metavar="DIR", help="results folder (default: results/<name of the sweep>)")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override; lists and ranges are grid axes")
-    add("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
-    add("--dry-run", action="store_true", help="say what would run; nothing is trained")
-    add("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
+    add("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models, … from it")
+    add("--dry-run", action="store_true", help="print what would run and what it needs; train nothing")
+    add("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps in addition to its curves")
     add("--no-report", action="store_true", help="do not write the page DIR/report/index.html")
-    add("--no-cache", action="store_true", help="do not keep compiled programs between starts")
-    add("--quiet", action="store_true", help="no progress")
-    add("--workers", type=int, metavar="N", help="processes (default: a core each on a CPU, else one)")
+    add("--no-cache", action="store_true", help="do not cache compiled programs")
+    add("--quiet", action="store_true", help="print no progress")
+    add("--workers", type=int, metavar="N", help="number of processes (default: one per CPU core, one on an accelerator)")
     add("--as-worker", help=argparse.SUPPRESS)
     add("--processors", help=argparse.SUPPRESS)
 
 
-def words_of_sweeps(flags: argparse.Namespace, folder: str | Path) -> list[str]:
-    """The flags of `add_flags_of_sweeps` for a worker on the same folder."""
+def list_sweep_flags(flags: argparse.Namespace, folder: str | Path) -> list[str]:
+    """Return the flags of `add_flags_of_sweeps` for a worker on the same folder."""
     words = ["--out", str(folder), "--keep", flags.keep] + ["--no-cache"] * flags.no_cache
     words += [word for flag in flags.set for word in ("--set", flag)]
     return words + [word for flag in flags.plugin for word in ("--plugin", flag)]
 
 
-def starter(name: str) -> str:
-    """The text of a file in `starter/`, of which files of users are made."""
+def read_starter(name: str) -> str:
+    """Read a file in `starter/`, from which users' files are made."""
     return (Path(__file__).parent / "starter" / name).read_text(encoding="utf-8")
 
 
-def link(path: Path) -> str:
-    """The path of a file, in a terminal as a link to it."""
+def format_link(path: Path) -> str:
+    """Format the path of a file, in a terminal as a link to it."""
     return f"\033]8;;{path.resolve().as_uri()}\033\\{path}\033]8;;\033\\" if sys.stdout.isatty() else str(path)
 
 
@@ -80,16 +80,9 @@ def warn_of_divergence(records: Iterable[Table]) -> None:
         print(f"cfljax: {runs} diverged, the first in round {first}: lower train.lr ({rates})", file=sys.stderr)
 
 
-def positive(text: str) -> int:
-    """The value of a flag that takes a whole number from 1."""
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
-        raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 1")
-    return int(text)
-
-
 def accuracy(text: str) -> float:
-    """The value of a flag that takes an accuracy: a fraction above 0 and up to 1."""
+    """Parse a flag that takes an accuracy: a fraction above 0 and up to 1."""
     value = float(text)
     if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
+        raise argparse.ArgumentTypeError(f"{text}: must be a fraction above 0 and up to 1, as in 0.9")
     return value

@@ -20,9 +20,10 @@ EXAMPLES = """  python -m cfljax.data list
   python -m cfljax.data import office/ --by-domain --shape 32x32      a folder per domain, in it a folder per class
   python -m cfljax.data import speech/ --user-in-name '{user}_nohash_*' --log-mel 40   WAV files, a folder per word
   python -m cfljax.data import shakespeare/data --tokens characters   LEAF's texts: next characters, a client per role
-  python -m cfljax.data import reviews.parquet --text review --tokens pairs --user author
+  python -m cfljax.data import reviews.parquet --text review --user author
   python -m cfljax.data import visits.csv --label sick --user hospital --name visits
   python -m cfljax.data import saved_dataset/ --user speaker_id       what save_to_disk of Hugging Face's datasets wrote
+  python -m cfljax.data import hf:OWNER/NAME --label fine_label       from Hugging Face's hub; a spec says name = "hf:OWNER/NAME"
   python -m cfljax.data import federated_dataset/                     one of them for each client, as Flower's partitioners give
   python -m cfljax.data describe digits --set data.partition=rotated --set data.groups=4 --set data.clients=20
   python -m cfljax.data describe mnist --set data.partition=dirichlet --png who-holds-what.png
@@ -33,21 +34,21 @@ among the data sets that tensorflow-datasets has prepared."""
 
 
 def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
-    """The flags of the data command and of its actions."""
+    """Make the parser of the data command and of its actions."""
     whole = command_parser(prog, ABOUT, EXAMPLES)
     actions = whole.add_subparsers(dest="action", required=True, metavar="list | prepare | import | describe")
 
     def action(name: str, about: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=about, epilog=whole.epilog, formatter_class=whole.formatter_class)
 
-    action("list", "data sets that are on this machine, and some that can be downloaded")
+    action("list", "list data sets on this machine, and some that can be downloaded")
     prepare = action("prepare", "download a data set")
     prepare.add_argument("name", help="mnist, cifar10, … or any image classification set of tensorflow-datasets")
-    prepare.add_argument("--dir", help="where to keep it (then set data.path to it)")
+    prepare.add_argument("--dir", help="folder for the data (then set data.path to it)")
     add_import_flags(action("import", "import your own data"))
     describe = action("describe", "how a partition divides a data set")
-    describe.add_argument("name")
-    describe.add_argument("--set", action="append", default=[], metavar="data.KEY=VALUE", help="as in a sweep")
+    describe.add_argument("name", help="a data set")
+    describe.add_argument("--set", action="append", default=[], metavar="data.KEY=VALUE", help="override, as in a sweep")
     describe.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own sources and partitions")
     describe.add_argument("--png", metavar="FILE", help="draw who holds which classes")
     describe.add_argument("--draw", metavar="FILE", help="draw samples of each true group, as its clients see them")
@@ -57,35 +58,37 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
 def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
     """Add the flags of an import to a parser."""
     add = parser.add_argument
-    kinds_of_data = "images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, or a saved Hugging Face data set"
+    kinds_of_data = (
+        "images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, a saved Hugging Face data set, or hf:OWNER/NAME"
+    )
     add("source", nargs=nargs, help=kinds_of_data)
-    add("--name", help="what specs call it (default: the name of the file or folder)")
+    add("--name", help="name in specs (default: the name of the file or folder)")
     kinds = ("images", "sounds", "csv", "parquet", "datasets", "numpy", "leaf")
-    add("--kind", choices=kinds, help="where the source leaves it open")
+    add("--kind", choices=kinds, help="kind of the source, if its files leave it open")
     add("--label", metavar="COLUMN", help="column of the labels (default: label, class, target or y)")
-    add("--user", metavar="COLUMN", help="column that says who owns a sample: one client each (default: user or client)")
-    add("--coarse", metavar="COLUMN", help="column of labels above the labels (default: coarse_label or y_coarse)")
-    add("--x", type=_words, metavar="COLUMNS", default="", help="columns of the samples, with commas (default: all others)")
+    add("--user", metavar="COLUMN", help="column of the samples' owners: one client each (default: user or client)")
+    add("--coarse", metavar="COLUMN", help="column of coarse labels (default: coarse_label or y_coarse)")
+    add("--x", type=_words, metavar="COLUMNS", default="", help="columns of features, separated by commas (default: all others)")
     add("--drop", type=_words, metavar="COLUMNS", default="", help="columns, or classes of sounds, to leave out")
-    add("--one-hot", type=_words, metavar="COLUMNS", default="", help="columns whose values are kinds, such as cities")
-    shape = "of a sample: images are brought to this size, numbers put into this shape"
+    add("--one-hot", type=_words, metavar="COLUMNS", default="", help="categorical columns, such as cities")
+    shape = "shape of a sample: images are resized, numbers reshaped"
     add("--shape", type=_shape, metavar="32x32", default="", help=shape)
-    add("--grey", action="store_true", help="one channel for all images")
+    add("--grey", action="store_true", help="convert all images to one channel")
     add("--by-user", action="store_true", help="folders are USER/CLASS/image.png or USER/CLASS/sound.wav")
     add("--by-domain", action="store_true", help="images: folders are DOMAIN/CLASS/image.png, or DOMAIN/train/CLASS/image.png")
-    named = "sounds: names of files have this form, * for anything, as in '{user}_nohash_*'"
+    named = "sounds: pattern of file names with the owner, * matches anything, as in '{user}_nohash_*'"
     add("--user-in-name", metavar="PATTERN", help=named)
-    add("--seconds", type=float, metavar="S", help="sounds: to which length they are cut or filled up (that of the longest)")
-    add("--log-mel", type=int, default=0, metavar="BANDS", help="sounds: log-mel features in this number of bands, frame by frame")
-    add("--text", metavar="COLUMN", help="column of texts: they become tokens, and without labels the label is the next token")
-    add("--tokens", choices=("characters", "words", "pairs"), default="", help="of texts; pairs: byte pairs of the training texts")
-    add("--length", type=int, metavar="N", help="tokens of a sample (80)")
-    add("--vocabulary", type=int, metavar="N", help="the most tokens that are learned (1000; 10000 words)")
-    add("--vectors", type=int, default=0, metavar="N", help="give each token a random vector of N numbers, as the model lstm needs")
-    add("--next-token", action="store_true", help="the next token is the label, whatever labels there are")
-    add("--test", metavar="PLACE", help="where the test samples are (default: a test folder or split, else a share of each owner)")
-    add("--test-fraction", type=float, default=0.2, metavar="SHARE", help="without test samples, this share is set apart (0.2)")
-    add("--dir", help="where to keep it (default: $CFLJAX_DATA, else the cache)")
+    add("--seconds", type=float, metavar="S", help="sounds: length in seconds, trimmed or padded (default: the longest)")
+    add("--log-mel", type=int, default=0, metavar="BANDS", help="sounds: use log-mel features with this number of bands")
+    add("--text", metavar="COLUMN", help="column of texts, which become tokens; without labels, the label is the next token")
+    add("--tokens", choices=("characters", "words"), default="", help="kind of tokens")
+    add("--length", type=int, metavar="N", help="number of tokens of a sample (80)")
+    add("--vocabulary", type=int, metavar="N", help="largest number of tokens (1000; 10000 words)")
+    add("--vectors", type=int, default=0, metavar="N", help="a fixed random vector of N numbers per token, for the model lstm")
+    add("--next-token", action="store_true", help="use the next token as the label, even if there are labels")
+    add("--test", metavar="PLACE", help="test samples (default: a test folder or split, else a share of each owner's samples)")
+    add("--test-fraction", type=float, default=0.2, metavar="SHARE", help="share for testing if there is no test part (0.2)")
+    add("--dir", help="folder for the data (default: $CFLJAX_DATA, else the cache)")
     add("--replace", action="store_true", help="replace an earlier import of that name")
 
 
@@ -137,16 +140,17 @@ def imported(arguments: argparse.Namespace) -> dict[str, Value]:
 
     wanted = Wanted(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(Wanted)})
     place = import_data(arguments.source, arguments.name, arguments.kind, wanted, arguments.dir, arguments.replace)
-    source = read(place.name, place)
+    name = arguments.name or (arguments.source if arguments.source.startswith("hf:") else place.name)
+    source = read(name, place)
     what = "domains" if wanted.by_domain else "owners"
     owners = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} {what}"
-    print(f"{place.name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
+    print(f"{name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
           f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} classes{owners}, in {place}")  # fmt: skip
     return table_of(source, wanted.by_domain) | ({"path": str(place)} if arguments.dir else {})
 
 
 def table_of(source: Source, by_domain: bool = False) -> dict[str, Value]:
-    """The table of a spec that uses the data: their owners are the clients, else clients with label skew are drawn."""
+    """Return the table of a spec that uses the data: their owners are the clients, else clients with label skew are drawn."""
     drawn = {"partition": "dirichlet" if source.y_train.ndim == 1 else "iid", "clients": max(2, min(20, len(source.y_train) // 10))}
     table = {"name": source.name} | (drawn if source.user_train is None else {"partition": "domains" if by_domain else "user"})
     in_columns = source.x_train.ndim == 2 and source.x_train.dtype == "float32"  # columns of a table, each in its own unit

@@ -1,4 +1,4 @@
-"""Enters: a data set and the options of a partition. Leaves: a table about both, and a picture of who holds which classes."""
+"""Describe a data set and a partition of it: a table about both, and a picture of who holds which classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 from cfljax.commands.samples import draw_samples, names_of
 from cfljax.data import SOURCES, load
 from cfljax.errors import SpecError, StoreError
-from cfljax.federation import PARTITIONS
 from cfljax.federation.common import class_counts
 from cfljax.files import write_whole
 from cfljax.types import Parts, Source
@@ -23,20 +22,20 @@ _MOST = 150
 
 
 def describe(name: str, sets: list[str] | None = None, png: str | None = None, samples: str | None = None) -> str:
-    """A table about the data set and its partition, with `--set` flags as in a sweep; `png`: a file to draw it into; `samples`: a
-    file to draw samples into."""
-    config = _config(name, sets or [])
-    seed = 0 if config.seed == "run" else int(config.seed)
-    source = load(name, config.source, config.path, seed=seed if name in SOURCES else 0)
-    parts = PARTITIONS.entry(config.partition).make(config.parts, source, np.random.default_rng(seed))
+    """Describe the data set and its partition in a table, with `--set` flags as in a sweep; `png`: a file to draw it into;
+    `samples`: a file to draw samples into."""
+    config = _config(name, sets or []).drawn_for(0)
+    source = load(name, config.source, config.path, seed=int(config.seed) if name in SOURCES else 0)
+    parts = config.deal(source)
     source = parts.source or source
     counts = seen_counts(parts, source)
-    lines = [*_about_source(source), *_about_parts(config.partition, parts, counts)]
+    title = " x ".join([config.partition, *(f"{each.name} in {each.options.groups}" for each in config.views)])
+    lines = [*_about_source(source), *_about_parts(title, parts, counts)]
     if png:
-        draw(Path(png), f"{name}, {config.partition}", counts, parts.group)
+        draw(Path(png), f"{name}, {title}", counts, parts.group)
         lines.append(("picture", png))
     if samples:
-        draw_samples(Path(samples), f"{name}, {config.partition}", source, parts, names_of(name, config.path))
+        draw_samples(Path(samples), f"{name}, {title}", source, parts, names_of(name, config.path))
         lines.append(("samples in", samples))
     return "\n".join(f"{what:<20} {value}" for what, value in lines)
 
@@ -54,7 +53,7 @@ def _config(name: str, sets: list[str]) -> Data:
 
 
 def seen_counts(parts: Parts, source: Source) -> np.ndarray:
-    """i64[C, classes]: training samples per client and label, as the client sees the label (test samples where it never
+    """Count the training samples per client and label, i64[C, classes], as the client sees the label (test samples if it never
     trains)."""
     tests = parts.train if isinstance(parts.test, np.ndarray) else parts.test
     rows = [train if len(train) else test for train, test in zip(parts.train, tests, strict=True)]
@@ -97,7 +96,7 @@ def _spread(values: np.ndarray) -> str:
 
 
 def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
-    """Who holds which classes: a bubble per client and class, its area the number of samples, clients ordered by group."""
+    """Draw who holds which classes: a bubble per client and class, its area the number of samples, clients ordered by group."""
     from matplotlib.figure import Figure
 
     order = np.argsort(group, kind="stable")

@@ -12,7 +12,7 @@ from cfljax.registry.options import Table
 if TYPE_CHECKING:
     from cfljax.results.result import Results
 
-ABOUT = "Print the summary frame of a results folder, or its state, or write its frames to files."
+ABOUT = "Print the summary table of a results folder, check it, convert it to files, or log it."
 EXAMPLES = """  python -m cfljax.load results/quickstart
   python -m cfljax.load results/quickstart --status
   python -m cfljax.load results/quickstart --verify
@@ -23,20 +23,20 @@ EXAMPLES = """  python -m cfljax.load results/quickstart
 
 
 def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
-    """The flags."""
+    """Make the parser."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("folder", metavar="DIR", help="a results folder")
-    flags.add_argument("--status", action="store_true", help="one line: how many runs are done, failed, left")
+    flags.add_argument("--status", action="store_true", help="print how many runs are done, failed and left")
     flags.add_argument("--verify", action="store_true", help="check every file against its checksum")
     flags.add_argument("--csv", metavar="FILE", help="write a row per run")
     flags.add_argument("--parquet", metavar="FILE", help="the same as Parquet")
     flags.add_argument("--history", metavar="FILE", help="write a row per run and evaluation, as CSV")
-    flags.add_argument("--export", metavar="OUT", help="a small copy of the folder: no models, the last labels, short diagnostics")
-    flags.add_argument("--clusters", metavar="OUT", help="clusters and models of one run (--keep models) for other programs")
-    flags.add_argument("--run", metavar="ID", help="of --clusters, where the folder has several runs")
+    flags.add_argument("--export", metavar="OUT", help="write a small copy: no models, last labels, short diagnostics")
+    flags.add_argument("--clusters", metavar="OUT", help="write one run's clusters and models (--keep models)")
+    flags.add_argument("--run", metavar="ID", help="--clusters: the run, if the folder has several")
     layout = "of --clusters: arrays as in JAX, or as in PyTorch (jax)"
     flags.add_argument("--layout", choices=("jax", "torch"), default="jax", help=layout)
-    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
+    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="log to jsonl, tensorboard or wandb")
     return flags
 
 
@@ -50,7 +50,7 @@ def run(flags: argparse.Namespace) -> int:
         return 0
     if flags.verify:
         damaged = store.verify(flags.folder)
-        print("\n".join(f"{name}: {problem}" for name, problem in damaged.items()) or "all files are as they were written")
+        print("\n".join(f"{name}: {problem}" for name, problem in damaged.items()) or "all files match their checksums")
         return 3 if damaged else 0
     results = Results(flags.folder)
     if flags.export:
@@ -82,7 +82,7 @@ def _clusters(flags: argparse.Namespace, results: Results) -> int:
         which = f"choose one by --run ID, from the column run of `cfljax load {flags.folder}`"
         raise SpecError(f"--clusters {flags.clusters}: {flags.folder} has {len(results)} runs; {which}")
     folder = results[flags.run or next(iter(results.records))].export_clusters(flags.clusters, flags.layout)
-    print(f"{folder / 'clusters.json'}, and beside it the models of {len(list(folder.glob('*.npz')))} clusters")
+    print(f"{folder / 'clusters.json'}, and the models of {len(list(folder.glob('*.npz')))} clusters")
     return 0
 
 

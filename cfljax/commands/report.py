@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from cfljax.commands import accuracy, command_parser, link
+from cfljax.commands import accuracy, command_parser, format_link
 from cfljax.errors import SpecError, suggest
 
 if TYPE_CHECKING:
@@ -24,17 +24,15 @@ EXAMPLES = """  python -m cfljax.report results/quickstart
 
 
 def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
-    """The flags of the report command."""
+    """Make the parser of the report command."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
-    flags.add_argument("folders", nargs="*", metavar="DIR", help="results folders, as a sweep wrote them")
+    flags.add_argument("folders", nargs="*", metavar="DIR", help="results folders of sweeps")
     where = "where to write (default: DIR/report; of several folders: report)"
-    only = "draw only these figures and nothing else, for example accuracy,assignment; a wrong name lists all"
+    only = "write only these figures, for example accuracy,assignment; an unknown name lists all"
     flags.add_argument("--out", metavar="DIR", help=where)
     flags.add_argument("--target", type=accuracy, metavar="ACCURACY", help="count rounds and bytes to this accuracy (a fraction)")
-    flags.add_argument(
-        "--max", action="store_true", help="with the highest test accuracy of each run, which is chosen on test data"
-    )
-    flags.add_argument("--columns", type=_list, default=[], metavar="NAME,…", help="these columns alone, as last,worst,bytes")
+    flags.add_argument("--max", action="store_true", help="add each run's highest test accuracy, which is optimistic")
+    flags.add_argument("--columns", type=_list, default=[], metavar="NAME,…", help="print only these columns, as last,worst,bytes")
     which = flags.add_mutually_exclusive_group()
     which.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
     which.add_argument("--figures", type=_names, default=[], metavar="NAME,…", help=only)
@@ -82,7 +80,7 @@ def run(flags: argparse.Namespace) -> int:
     if bad := ", ".join(f"{ended[status]} {status}" for status in ("diverged", "failed") if ended[status]):
         print(f"\n{bad} of {ended.total()} runs; the page lists them")
     page = write(data, flags.out or default_folder(flags.folders), not flags.no_figures, flags.dpi)
-    print(f"\nreport: {link(page)}")
+    print(f"\nreport: {format_link(page)}")
     return 0
 
 

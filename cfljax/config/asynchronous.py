@@ -7,8 +7,7 @@ import dataclasses
 from cfljax.config.clock import Clock
 from cfljax.config.transit import Transit
 from cfljax.errors import SpecError
-from cfljax.registry.options import Value, check, option
-from cfljax.round.config import MethodConfig
+from cfljax.registry.options import option
 
 TABLE = "train.asynchronous"
 _OWNERS = {"exponent": (0.5, "polynomial"), "slope": (10.0, "hinge"), "grace": (4.0, "hinge")}
@@ -19,7 +18,7 @@ _OWNERS = {"exponent": (0.5, "polynomial"), "slope": (10.0, "hinge"), "grace": (
 class Asynchronous:
     """Buffered asynchronous aggregation. `participation` is then the number of clients in flight."""
 
-    buffer: int = option(10, "updates in flight that the server waits for", low=1)
+    buffer: int = option(10, "number of updates that the server waits for", low=1)
     staleness: str = option(
         "polynomial",
         "factor of an update t steps old: (1 + t)^-exponent; hinge: 1 up to t = grace, then 1 / (1 + slope (t - grace))",
@@ -41,15 +40,6 @@ class Asynchronous:
                 raise SpecError(f'{where}.{name} = {value}: belongs to staleness = "{owner}"')
 
 
-def read_asynchronous(value: Value) -> Asynchronous | None:
-    """Check the options of the table; None and "none" mean no table."""
-    if value is None or value == "none":
-        return None
-    if isinstance(value, Asynchronous):
-        return value
-    return check(Asynchronous, dict(value), TABLE)
-
-
 def check_asynchronous(
     asynchronous: Asynchronous | None, clock: Clock | None, transit: Transit, stream: int | None, participation: int | float
 ) -> None:
@@ -59,14 +49,14 @@ def check_asynchronous(
     if clock is None:
         raise SpecError(f"{TABLE}: updates arrive by a simulated clock; add train.clock, as in clock = {{ step_ms = 5 }}")
     if clock.deadline_s is not None:
-        told = "nobody is waited for, so nobody is late; leave out one"
+        told = "an asynchronous server has no deadline; leave out one"
         raise SpecError(f"{TABLE} with train.clock.deadline_s = {clock.deadline_s}: {told}")
     if transit.privacy is not None and (transit.privacy.noise > 0 or transit.choice is not None):
         key = f"noise = {transit.privacy.noise}" if transit.privacy.noise > 0 else "choice"
-        why = "ε is computed for rounds in which everybody can be drawn, and not for clients that are under way"
+        why = "ε is computed for rounds in which all clients can be drawn; here some are still training"
         raise SpecError(f"{TABLE} with train.privacy.{key}: {why}; leave out one")
     if stream:
-        raise SpecError(f"train.plan.stream = {stream}: {TABLE} keeps all updates in flight; leave out one")
+        raise SpecError(f"train.plan.stream = {stream}: {TABLE} keeps all pending updates; leave out one")
     if isinstance(participation, int):
         check_buffer(asynchronous, participation)
 
@@ -74,11 +64,5 @@ def check_asynchronous(
 def check_buffer(asynchronous: Asynchronous, under_way: int) -> None:
     """Reject a buffer that is larger than the number of clients in flight."""
     if asynchronous.buffer > under_way:
-        told = f"{under_way} clients are under way at a time (train.participation); give a buffer of at most {under_way}"
+        told = f"{under_way} clients train at a time (train.participation); give a buffer of at most {under_way}"
         raise SpecError(f"{TABLE}.buffer = {asynchronous.buffer}: {told}")
-
-
-def check_waits(label: str, options: MethodConfig, asynchronous: Asynchronous | None) -> None:
-    """Reject a method whose rounds need all their participants."""
-    if asynchronous is not None and options.waits:
-        raise SpecError(f"{TABLE} with method.{label}: {options.waits}; leave it out for this method")

@@ -6,15 +6,15 @@ import dataclasses
 
 from cfljax.errors import SpecError
 from cfljax.federation.traces import read_trace
-from cfljax.registry.options import Value, check, option
+from cfljax.registry.options import option
 
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
     """A simulated clock. It changes no result, unless there is a deadline, or a trace in which clients are away."""
 
-    speed: str = option("lognormal", "of clients: drawn (the median is 1), or all 1", choices=("lognormal", "same"))
-    spread: float | None = option(None, "lognormal: deviation of the speed's logarithm (1.0)", low=0, traced=True)
+    speed: str = option("lognormal", "speed of clients: drawn (the median is 1), or 1 for all", choices=("lognormal", "same"))
+    spread: float | None = option(None, "lognormal: standard deviation of the speed's logarithm (1.0)", low=0, traced=True)
     step_ms: float = option(5.0, "milliseconds of a local step at speed 1", low=0, traced=True)
     down_mbps: float = option(20.0, "megabits per second from the server to a client", above=0, traced=True)
     up_mbps: float = option(5.0, "megabits per second from a client to the server", above=0, traced=True)
@@ -32,12 +32,3 @@ class Clock:
             raise SpecError(f'{where}.spread = {self.spread}: belongs to speed = "lognormal"')
         if self.trace is not None:
             read_trace(self.trace)
-
-
-def read_clock(value: Value) -> Clock | None:
-    """Check the options of the table; None and "none" mean no table."""
-    if value is None or value == "none":
-        return None
-    if isinstance(value, Clock):
-        return value
-    return check(Clock, dict(value), "train.clock")

@@ -7,14 +7,17 @@ import os
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfljax.config.drift import DriftOptions, read_drift
+from cfljax.config.drift import read_drift, write_drift
 from cfljax.config.frozen import canonical, to_essential, to_plain
+from cfljax.config.views import read_views
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.federation import PARTITIONS
+from cfljax.federation.drift import DriftOptions
+from cfljax.federation.views import Crossed, GroupView, divide_with_views
 from cfljax.registry.checksums import hash_file, hash_or_failure, hash_parts
 from cfljax.registry.options import Options, T, Table, check, list_files, option, show
 
@@ -77,27 +80,26 @@ class _Late:
 class DataOptions:
     """The options that every data set and partition has."""
 
-    path: str | None = option(None, "folder or file of the data, in place of $CFLJAX_DATA")
+    path: str | None = option(None, "folder or file of the data, instead of $CFLJAX_DATA")
     seed: int | str = option(
-        0,
-        'of the partition, drawn once and shared by all runs; "run": each run\'s own seed',
-        low=0,
-        high=2**31 - 1,
-        choices=("run",),
+        0, 'seed of the partition, which all runs share; "run": each run uses its own seed', low=0, high=2**31 - 1, choices=("run",)
     )
     normalise: str = option(
         "unit",
-        "to [0, 1]; per pixel to mean 0 and deviation 1, of what clients train on or of all samples; or not",
+        "unit: to [0, 1]; pixel: each pixel to mean 0 and deviation 1 over training samples; pixel_all: over all samples",
         choices=("unit", "pixel", "pixel_all", "none"),
     )
     arrive: Table | None = option(None, "newcomers: { clients = 20, round = 30 } or { rate = 0.1, from = 10, until = 50 }")
     new_clients: Table | None = option(
         None, "clients that never train, scored at the end: { share = 0.2, shots = 10, steps = [0, 1, 5] }", lists=("steps",)
     )
-    validation: float = option(
-        0.0, "share of each client's training samples that nobody trains on, to choose and to stop by", low=0
-    )
+    validation: float = option(0.0, "share of each client's training samples set aside for tuning and early stopping", low=0)
 
+    views: tuple[Any, ...] = option(
+        (), 'how groups of clients see the data, crossed: ["label_swap", { name = "rotated", groups = 4, copies = false }]'
+    )
+    true_groups: str | None = option(None, 'a view whose groups are the true ones, or "partition"; left out: the combinations')
+    view_shares: tuple[float, ...] = option((), "share of the clients in each combination of groups; left out: equal", low=0)
     drift: Table | None = option(
         None,
         'clients that change: { kind = "sudden", at = [30, 60], share = 0.5, what = "group" } or { file = "changes.csv" }',
@@ -127,6 +129,9 @@ class Data:
     validation: float = 0.0
     new_clients: NewClients | None = None
     drift: DriftOptions | None = None
+    views: tuple[GroupView, ...] = ()
+    true_groups: str | None = None
+    view_shares: tuple[float, ...] = ()
 
     def drawn_for(self, seed: int) -> Data:
         """Replace `seed = "run"` by the seed of the run."""
@@ -138,11 +143,13 @@ class Data:
 
     def flat(self, plain: Callable[[Options], Table] = to_plain) -> Table:
         """Return one table, as in a spec. Options of both sides with different values are in its tables `source` and `parts`."""
-        table = {key: value for key, value in plain(self).items() if key not in SIDE_TABLES}
+        table = {key: value for key, value in plain(self).items() if key not in SIDE_TABLES and value != []}
         if self.arrive is not None:
             table["arrive"] = self.arrive.written()
         if self.drift is not None:
-            table["drift"] = self.drift.written()
+            table["drift"] = write_drift(self.drift)
+        if self.views:
+            table["views"] = [each.written(plain) for each in self.views]
         for side in SIDE_TABLES:
             options = plain(getattr(self, side))
             table |= {key: value for key, value in options.items() if key not in self.apart}
@@ -189,7 +196,7 @@ class Data:
         found |= {f"data.{name}": hash_file(file) for name, file in list_files(self.source).items()}
         found |= {} if self.drift is None else {f"data.drift.{n}": hash_file(file) for n, file in list_files(self.drift).items()}
         if users_partition:
-            found["partition"] = hash_or_failure(lambda: hash_parts(self._parts(self._load(found["data"]))))
+            found["partition"] = hash_or_failure(lambda: hash_parts(self.deal(self._load(found["data"]))))
         return {what: value for what, value in found.items() if value}
 
     @property
@@ -209,13 +216,17 @@ class Data:
 
     def divide(self, source: Source) -> Parts:
         """Divide the samples among clients; raise a DataError if that has changed since `contents` was computed."""
-        parts = self._parts(source)
+        parts = self.deal(source)
         if (wanted := self.contents.get("partition")) is not None and hash_parts(parts) != wanted:
-            raise DataError(f'data.partition = "{self.partition}": has changed since the runs were planned; start again')
+            raise DataError(f'data.partition = "{self.partition}": has changed since the runs were planned; start the sweep again')
         return parts
 
-    def _parts(self, source: Source) -> Parts:
-        return PARTITIONS.entry(self.partition).make(self.parts, source, np.random.default_rng(int(self.seed)))
+    def deal(self, source: Source) -> Parts:
+        """Divide the samples among clients, whatever was planned."""
+        make, seed = PARTITIONS.entry(self.partition).make, int(self.seed)
+        if self.views:
+            return divide_with_views(make, self.parts, Crossed(self.views, self.view_shares, self.true_groups), source, seed)
+        return make(self.parts, source, np.random.default_rng(seed))
 
 
 def flatten_sides(table: Table, where: str) -> Table:
@@ -242,9 +253,11 @@ def make_data(names: dict[str, str], classes: tuple[type, ...], where: str, valu
     common = checked(DataOptions)
     late = None if common.arrive is None else read_arrive(common.arrive, f"{where}.arrive")
     new = None if common.new_clients is None else check(NewClients, dict(common.new_clients), f"{where}.new_clients")
-    drift = None if common.drift is None else read_drift(common.drift, names["partition"], parts, f"{where}.drift")
-    shared = (common.path, common.seed, common.normalise)
-    return Data(names["name"], names["partition"], source, parts, *shared, late, common.validation, new, drift)
+    crossed = Crossed(common.views, common.view_shares, common.true_groups)
+    views = read_views(crossed, names["partition"], parts, where)
+    drift = None if common.drift is None else read_drift(common.drift, names["partition"], parts, views, f"{where}.drift")
+    shared = (common.path, common.seed, common.normalise, late, common.validation, new, drift)
+    return Data(names["name"], names["partition"], source, parts, *shared, views, common.true_groups, common.view_shares)
 
 
 def read_arrive(table: Table, where: str) -> Arrive:
@@ -254,13 +267,13 @@ def read_arrive(table: Table, where: str) -> Arrive:
             raise SpecError(f"{where}.{key}: there is no such option" + suggest(key, _ARRIVE))
     late = check(_Late, {"start" if key == "from" else key: value for key, value in table.items()}, where)
     if (late.clients is None) == (late.rate is None):
-        raise SpecError(f"{where}: give either clients (how many come late) or rate (which fraction of them)")
+        raise SpecError(f"{where}: give either clients (how many arrive late) or rate (which fraction)")
     if late.round is not None:
         if late.start is not None or late.until is not None:
             raise SpecError(f"{where}.round = {late.round}: give round, or from and until, not both")
         first = last = late.round
     elif late.start is None or late.until is None:
-        raise SpecError(f"{where}: say when: round = 30, or from = 10 and until = 50")
+        raise SpecError(f"{where}: give the time: round = 30, or from = 10 and until = 50")
     else:
         first, last = late.start, late.until
         if last < first:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from cfljax.config.frozen import to_plain
 from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
-from cfljax.registry.options import Options, Table, check, option, show
+from cfljax.federation.drift import DriftOptions
+from cfljax.federation.views import GroupView
+from cfljax.registry.options import Options, Table, check, show
 
 _IN_VIEWS = ("rotated", "label_swap", "label_permutation", "feature_shift")
 """Partitions whose groups see the data differently."""
@@ -15,60 +15,29 @@ _DRAWN = ("kind", "at", "share")
 """Options of changes that are drawn."""
 
 
-@dataclasses.dataclass(frozen=True)
-class DriftOptions:
-    """Changes that are drawn (`at`), or read from a file."""
-
-    kind: str = option(
-        "sudden",
-        "all of the share at once; client by client from the first to the second round of `at`; or there and back at each",
-        choices=("sudden", "incremental", "recurrent"),
-    )
-    at: tuple[int, ...] = option((), "rounds of the changes: data are seen as changed from then on", low=1)
-    share: float = option(0.5, "share of the clients that change", above=0, high=1)
-    what: str = option(
-        "group",
-        "what changes: a client goes over to another true group; or all its labels; or its images are turned by 90 degrees",
-        choices=("group", "labels", "rotation"),
-    )
-    file: str | None = option(None, "a CSV file of changes (round,client,group) in place of kind, at and share", file=True)
-
-    def check(self, where: str) -> None:
-        """Reject rounds that do not ascend, or that the kind cannot have."""
-        if self.file is not None:
-            return
-        if not self.at or list(self.at) != sorted(set(self.at)):
-            raise SpecError(f"{where}.at = {show(self.at)}: must be rounds in ascending order, as in [30, 60]")
-        if self.kind == "incremental" and len(self.at) != 2:
-            raise SpecError(f'{where}.at = {show(self.at)}: kind = "incremental" needs two rounds, the first and the last')
-
-    def written(self) -> Table:
-        """Return the table as a spec writes it."""
-        return {name: value for name, value in to_plain(self).items() if self.file is None or name not in _DRAWN}
-
-    @property
-    def spans(self) -> list[tuple[int, int]]:
-        """(first, last round) of each change that is drawn; empty if they come from a file."""
-        if self.kind == "incremental" and self.at:
-            return [(self.at[0], self.at[1])]
-        return [(begin, begin) for begin in self.at]
-
-
-def read_drift(table: Table, partition: str, parts: Options, where: str) -> DriftOptions:
-    """Check the table for this partition with its options. Raises a SpecError."""
+def read_drift(table: Table, partition: str, parts: Options, views: tuple[GroupView, ...], where: str) -> DriftOptions:
+    """Check the table for this partition with its options, and these views. Raises a SpecError."""
     made = check(DriftOptions, dict(table), where)
     if made.file is not None:
         for key in _DRAWN:
             if key in table:
-                raise SpecError(f"{where}.{key} = {show(table[key])}: file says who changes and when; leave {key} out")
+                raise SpecError(f"{where}.{key} = {show(table[key])}: the file lists all changes; leave {key} out")
     if not PARTITIONS.ours(partition):
         return made
-    groups = getattr(parts, "groups" if partition in _IN_VIEWS else "rotate", 1)
-    if made.what == "group" and groups < 2:
+    groups = [getattr(parts, "groups" if partition in _IN_VIEWS else "rotate", 1)]
+    groups += [each.options.groups for each in views if each.name in _IN_VIEWS]
+    if made.what == "group" and max(groups) < 2:
         raise SpecError(
-            f'{where}.what = "group": partition "{partition}" has no groups that see the data differently; '
-            'take partition = "rotated" or the like, or what = "labels"'
+            f'{where}.what = "group": partition "{partition}" does not transform the data of its groups; '
+            'take partition = "rotated" or similar, or what = "labels"'
         )
-    if made.what == "rotation" and (partition == "rotated" or getattr(parts, "rotate", 1) > 1):
-        raise SpecError(f'{where}.what = "rotation": partition "{partition}" turns the images already; take what = "group"')
+    viewed = any(each.name == "rotated" for each in views)
+    if made.what == "rotation" and (viewed or partition == "rotated" or getattr(parts, "rotate", 1) > 1):
+        turning = 'view "rotated"' if viewed else f'partition "{partition}"'
+        raise SpecError(f'{where}.what = "rotation": {turning} rotates the images already; take what = "group"')
     return made
+
+
+def write_drift(options: DriftOptions) -> Table:
+    """Return the table as a spec writes it."""
+    return {name: value for name, value in to_plain(options).items() if options.file is None or name not in _DRAWN}

@@ -9,21 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from cfljax.config.asynchronous import check_buffer, check_waits
+from cfljax.config.asynchronous import check_buffer
 from cfljax.config.data import Data
-from cfljax.config.drift import DriftOptions
 from cfljax.config.layers import EXCLUSIVE, SIBLINGS_KEY, lay_options, need_table
 from cfljax.config.lora import check_start
 from cfljax.config.parts import check_parts
 from cfljax.config.rules import Combination, Rule
 from cfljax.config.run import Run, merge_equal
-from cfljax.config.server import check_average, check_server
 from cfljax.config.stop import check_stop
 from cfljax.config.tables import RESERVED_KEYS, Draft, make_data_drafts, make_method_draft, make_model_drafts, make_train_drafts
 from cfljax.config.train import Train
-from cfljax.config.transit import check_method
 from cfljax.config.values import MAX_RUNS, Field, expand_axis, list_fields
 from cfljax.errors import SpecError, suggest
+from cfljax.federation.drift import DriftOptions, last_change
 from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, check_value, show
 
@@ -205,24 +203,13 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         check_stop(train.stops, data.validation)
         check_parts(c.label, method.options, train)
         check_start(c.label, method.options, model.options, train, data)
-        check_server(c.label, method.options, train.server_table)
-        check_average(c.label, method.options, train)
-        check_waits(c.label, method.options, train.buffered)
-        check_method(c.label, method.options, train.transit)
-        if train.keep_state and not method.options.trains_once:
-            why = "its clients do not train once a round by train.optimizer"
-            raise SpecError(f"train.keep_state = true with method.{c.label}: {why}; leave it out for this method")
+        method.options.check_train(f"method.{c.label}", train)
         method.options.check_run(f"method.{c.label}", train, data, model)
     return Run(method.name, c.label, method.options, data, model, train, c.seed)
 
 
 def _check_drift(drift: DriftOptions, train: Train) -> None:
-    if drift.file is None:
-        last = drift.at[-1]
-    else:
-        from cfljax.federation.drift import last_change
-
-        last = last_change(Path(drift.file).expanduser())
+    last = drift.at[-1] if drift.file is None else last_change(Path(drift.file).expanduser())
     if last >= train.rounds:
         given = f"at = {show(drift.at)}" if drift.file is None else f'file = "{drift.file}"'
         why = f"train.rounds = {train.rounds} ends a run before the last change, in round {last}"

@@ -13,10 +13,10 @@ from cfljax.registry.options import Table, check, option
 class Search:
     """The `search` table."""
 
-    method: str = option("halving", "successive halving: the better part of the settings goes on", choices=("halving",))
-    reduce: int = option(3, "one setting in this many goes on, for this many times the rounds", low=2, high=100)
+    method: str = option("halving", "successive halving: the better settings continue", choices=("halving",))
+    reduce: int = option(3, "one setting in this many continues, for this many times the rounds", low=2, high=100)
     first: int = option(10, "rounds until the first choice", low=1, high=10**9)
-    seeds: tuple[int, ...] = option((10_000,), "seeds to tune with, in place of the spec's; compare on others")
+    seeds: tuple[int, ...] = option((10_000,), "seeds to tune with, instead of the spec's; compare on others")
 
 
 def read_search(value: object) -> Search:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.config import parts, transit
-from cfljax.config.asynchronous import Asynchronous, check_asynchronous, read_asynchronous
-from cfljax.config.clock import Clock, read_clock
+from cfljax.config.asynchronous import Asynchronous, check_asynchronous
+from cfljax.config.clock import Clock
 from cfljax.config.frozen import FrozenTable
-from cfljax.config.lora import Lora, read_lora
+from cfljax.config.lora import Lora
 from cfljax.config.optimisers import check_optimiser
 from cfljax.config.server import Server, read_server
-from cfljax.config.stop import Stop, read_stop
+from cfljax.config.stop import Stop
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, check, option, show
 
@@ -23,10 +23,14 @@ class Forced:
     gram: int | None = option(None, "clients of up to this many samples train on their Gram matrix (0: none)", low=0)
     keep: bool | None = option(None, "make the Gram matrices of all clients once, before the first round")
     lanes: int | None = option(None, "clients side by side at a time (1: one after another, 0: all at once)", low=0)
-    stream: int | None = option(None, "participants that methods which need only sums take at a time (0: all at once)", low=0)
+    stream: int | None = option(None, "participants trained at a time by methods that need only sums of updates (0: all)", low=0)
     devices: int | None = option(None, "devices that share a round's participants", low=1)
-    quick: bool | None = option(None, "compile in half the time, to code that may take half as long again (only on a CPU)")
+    quick: bool | None = option(None, "compile in half the time, to code that may run 1.5 times as long (CPU only)")
     pool: str | None = option(None, "every device holds all samples, or only those of its clients", choices=("copied", "sharded"))
+
+
+TABLES = {**transit.TABLES, "stop": Stop, "clock": Clock, "asynchronous": Asynchronous, "lora": Lora}
+"""Options of `train` that are tables, and the classes of their options."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,42 +40,38 @@ class Train:
     rounds: int = option(100, "communication rounds", low=1, high=10**9)
     participation: int | float = option(1.0, "a round's clients: a fraction up to 1.0 of those that train, or a count", above=0)
     epochs: int | None = option(None, "local passes over a client's data (1 unless `steps` is given)", low=1, high=10**9)
-    steps: int | None = option(None, "local optimiser steps, in place of `epochs`", low=1, high=10**9)
+    steps: int | None = option(None, "local optimiser steps, instead of `epochs`", low=1, high=10**9)
     batch: int | str = option(10, "samples per step, or all of them", low=1, choices=("full",))
     lr: float = option(0.03, "learning rate", low=0, traced=True)
     lr_decay: float = option(1.0, "round t uses lr · lr_decay^t", above=0, high=1, traced=True)
-    momentum: float = option(0.0, "momentum of SGD, reset at each local start (but for keep_state)", low=0, traced=True)
+    momentum: float = option(0.0, "momentum of SGD, reset in each round unless keep_state is set", low=0, traced=True)
     weight_decay: float = option(0.0, "adds weight_decay · w to the gradient", low=0, traced=True)
     optimizer: str | Table = option("sgd", 'a name of optax, or a table { name = "adam", b1 = 0.8 }')
-    keep_state: bool = option(
-        False, "a client's optimiser goes on from its last training, in place of beginning anew in each round"
-    )
+    keep_state: bool = option(False, "keep each client's optimiser state between rounds")
     eval_every: int = option(1, "rounds between evaluations", low=1, high=10**9)
     dropout: float = option(0.0, "chance that a participant drops out of a round", low=0, traced=True)
     stragglers: float = option(0.0, "chance that a participant does only part of its steps", low=0, high=1, traced=True)
     straggler_work: float = option(0.5, "the part of its steps that a straggler does", above=0, high=1, traced=True)
-    score: str = option("all", "whom to score: everybody, or clients that have a cluster", choices=("all", "assigned"))
+    score: str = option("all", "which clients to score: all, or only those that have a cluster", choices=("all", "assigned"))
     test_clients_choose: str = option(
         "holdout",
-        "clients that never train choose a model on half of their test samples and are scored on the rest, or both on all",
+        "clients that never train choose a model on half of their test samples and are scored on the rest, or do both on all",
         choices=("holdout", "test_loss"),
     )
     eval_clients: int | None = option(None, "score only this many clients, drawn at random", low=1)
     precision: str = option(
         "highest",
-        "of matrix products on accelerators; bfloat16: networks compute in it, everywhere",
+        "precision of matrix products on accelerators; bfloat16: networks compute in it on any device",
         choices=("highest", "high", "default", "bfloat16"),
     )
     metrics: tuple[str, ...] | None = option(None, "metrics to record at each evaluation: macro_f1, average_precision, or your own")
-    discrepancy: str = option("after", "from the model after or at the start of the round", choices=("after", "start"))
+    discrepancy: str = option("after", "measure it from the model after the round, or at its start", choices=("after", "start"))
     privacy: str | Table | None = option(None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }")
     compress: str | Table | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }')
     attack: str | Table | None = option(None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }')
-    robust: str | Table | None = option(None, 'in place of means: "median", "krum", or a table')
-    stop: str | Table | None = option(
-        None, 'end a run that gets no better: { patience = 20, metric = "val_loss" }', choices=("none",)
-    )
-    server: str | Table | None = option(None, 'an optimiser that moves clusters in place of the mean: { name = "adam", lr = 0.1 }')
+    robust: str | Table | None = option(None, 'replace the mean: "median", "krum", or a table')
+    stop: str | Table | None = option(None, 'early stopping: { patience = 20, metric = "val_loss" }', choices=("none",))
+    server: str | Table | None = option(None, 'an optimiser at the server: { name = "adam", lr = 0.1 }')
     parts: Table | None = option(None, 'who shares which part of a model: { body = "all", head = "client" }, else "cluster"')
     schedule: str | None = option(
         None, "alternate: a client trains its head for head_epochs, then the body for `epochs`", choices=("alternate",)
@@ -81,16 +81,16 @@ class Train:
         None, 'parts that do not train in the rounds and are never sent: "head", or a list of parts'
     )
     finetune_steps: int | None = option(
-        None, "local steps of the whole model before a last score, in columns of its own (0: none)", low=0, high=10**9
+        None, "local steps of the whole model after the last round, scored in separate columns (0: none)", low=0, high=10**9
     )
     lora: str | Table | Lora | None = option(
-        None, 'only adapters train: { rank = 8, alpha = 16, where = "attention" }', choices=("none",)
+        None, 'LoRA, only adapters train: { rank = 8, alpha = 16, where = "attention" }', choices=("none",)
     )
     clock: str | Table | None = option(
         None, "a simulated clock: { step_ms = 5, down_mbps = 20, up_mbps = 5, deadline_s = 60 }", choices=("none",)
     )
     asynchronous: str | Table | None = option(
-        None, "the server waits for some updates only, on that clock: { buffer = 10 }", choices=("none",)
+        None, "the server waits for some updates only, on this clock: { buffer = 10 }", choices=("none",)
     )
     plan: str | Table | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")
 
@@ -101,15 +101,11 @@ class Train:
             object.__setattr__(self, "plan", None)
         elif isinstance(self.plan, dict):
             object.__setattr__(self, "plan", FrozenTable(self.plan))
-        object.__setattr__(self, "stop", read_stop(self.stop))
         object.__setattr__(self, "server", read_server(self.server))
-        object.__setattr__(self, "clock", read_clock(self.clock))
-        object.__setattr__(self, "asynchronous", read_asynchronous(self.asynchronous))
-        object.__setattr__(self, "lora", read_lora(self.lora))
         object.__setattr__(self, "parts", parts.read_parts(self.parts))
         object.__setattr__(self, "freeze", parts.read_frozen(self.freeze))
-        for name in transit.TABLES:
-            object.__setattr__(self, name, transit.read_table(getattr(self, name), name))
+        for name, kind in TABLES.items():
+            object.__setattr__(self, name, transit.read_table(getattr(self, name), name, kind))
         if isinstance(self.optimizer, dict):
             table = FrozenTable(self.optimizer)
             alone = set(table) == {"name"} and isinstance(table["name"], str)
@@ -140,17 +136,17 @@ class Train:
     @property
     def stops(self) -> Stop | None:
         """When a run ends early; None: never."""
-        return read_stop(self.stop)
+        return self.stop if isinstance(self.stop, Stop) else None
 
     @property
     def clocked(self) -> Clock | None:
         """The simulated clock; None: there is none."""
-        return read_clock(self.clock)
+        return self.clock if isinstance(self.clock, Clock) else None
 
     @property
     def buffered(self) -> Asynchronous | None:
         """How the server aggregates asynchronously; None: it waits for all participants."""
-        return read_asynchronous(self.asynchronous)
+        return self.asynchronous if isinstance(self.asynchronous, Asynchronous) else None
 
     @property
     def transit(self) -> transit.Transit:
@@ -160,7 +156,7 @@ class Train:
     @property
     def server_table(self) -> Server | None:
         """The optimiser of the server; None: it takes means."""
-        return read_server(self.server)
+        return self.server if isinstance(self.server, Server) else None
 
     def vector_bytes(self, d: int) -> int:
         """Count the bytes of an update of d numbers as a participant sends it."""
@@ -219,7 +215,9 @@ def _check_robust(train: Train, forced: Forced, where: str) -> None:
     if robust is None:
         return
     if privacy is not None and privacy.noise > 0:
-        raise SpecError(f"{where}.robust with {where}.privacy.noise = {privacy.noise}: the noise is measured for weighted sums")
+        raise SpecError(
+            f"{where}.robust with {where}.privacy.noise = {privacy.noise}: noise is defined for weighted sums only; leave out one"
+        )
     if forced.stream:
         raise SpecError(f"{where}.plan.stream = {forced.stream}: {where}.robust needs all updates at once; leave out one")
 
@@ -228,7 +226,7 @@ def _check_keep_state(train: Train, where: str) -> None:
     """Reject options with which an optimiser has no state, or none that could continue."""
     for name in ("schedule", "asynchronous"):
         if getattr(train, name) is not None:
-            why = "one state per client is kept, round by round; leave out one"
+            why = "one state per client is kept between rounds; leave out one"
             raise SpecError(f"{where}.keep_state = true with {where}.{name}: {why}")
     if train.optimizer == "sgd" and not train.momentum:
         raise SpecError(f"{where}.keep_state = true: plain SGD has no state; give {where}.momentum or another {where}.optimizer")

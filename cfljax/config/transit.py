@@ -28,11 +28,9 @@ class Privacy:
     """The table `train.privacy`: differential privacy of clients, with a trusted server."""
 
     clip: float = option(help="no update is longer than this (l2 norm)", above=0, traced=True)
-    noise: float = option(0.0, "deviation of the noise on a sum, over clip · the largest weight in it", low=0, traced=True)
+    noise: float = option(0.0, "deviation of the noise on a sum, over clip · its largest weight", low=0, traced=True)
     delta: float = option(1e-5, "ε is computed for this δ", above=0, high=0.5)
-    choice: Table | Choice | None = option(
-        None, "methods that choose a cluster by loss: the choice is private, { epsilon = 1.0, clip = 5.0 }"
-    )
+    choice: Table | Choice | None = option(None, "make the choice of a cluster by loss private: { epsilon = 1.0, clip = 5.0 }")
 
     def __post_init__(self) -> None:
         if isinstance(self.choice, dict):
@@ -77,7 +75,7 @@ class Compress(Named):
     rounding: str | None = option(
         None, "int8: to either side at random (default), or to the nearest", choices=("stochastic", "nearest")
     )
-    feedback: bool = option(False, "a client keeps what is dropped, and adds it to its next update")
+    feedback: bool = option(False, "error feedback: a client adds what was dropped to its next update")
 
     def bytes(self, d: int) -> int:
         """Count the bytes of a compressed vector of d numbers."""
@@ -93,7 +91,7 @@ class Attack(Named):
     OWNERS = {"factor": (1.0, ("sign_flip", "noise"))}
     name: str = option(help="what they do", choices=("sign_flip", "noise", "label_flip"))
     share: float = option(help="the share of the clients", low=0, high=1, traced=True)
-    factor: float | None = option(None, "length of the false update over that of the true one (1.0)", low=0, traced=True)
+    factor: float | None = option(None, "length of a false update, relative to the true one (1.0)", low=0, traced=True)
     seed: int = option(0, "seed that decides which clients attack, for all methods and seeds alike", low=0, high=2**31 - 1)
 
 
@@ -104,7 +102,7 @@ class Robust(Named):
     OWNERS = {"trim": (0.1, ("trimmed_mean",)), "liars": (0.2, ("krum",))}
     name: str = option(help="which", choices=("median", "trimmed_mean", "krum"))
     trim: float | None = option(
-        None, "trimmed_mean: the share of members cut off at either end of each number (0.1)", low=0, traced=True
+        None, "trimmed_mean: share of members removed at either end of each coordinate (0.1)", low=0, traced=True
     )
     liars: float | None = option(None, "krum: the share of a cluster's members that may attack (0.2)", low=0, traced=True)
 
@@ -136,28 +134,19 @@ NONE_WORDS = ("none", "mean")
 TABLES: dict[str, type[Any]] = {"privacy": Privacy, "compress": Compress, "attack": Attack, "robust": Robust}
 
 
-def read_table(value: Value, name: str) -> Any:
+def read_table(value: Value, name: str, kind: type[Any]) -> Any:
     """Check the options of the table `train.<name>`. A word stands for a table with only that name; "none" (for `robust` also
     "mean") and None mean no table."""
     if value in (None, *NONE_WORDS):
         return None
-    if isinstance(value, tuple(TABLES.values())):
+    if isinstance(value, kind):
         return value
-    return check(TABLES[name], {"name": value} if isinstance(value, str) else dict(value), f"train.{name}")
+    return check(kind, {"name": value} if isinstance(value, str) else dict(value), f"train.{name}")
 
 
 def keeps_dropped(options: MethodConfig, transit: Transit) -> bool:
     """Return whether clients keep what compression drops of their updates."""
     return transit.compress is not None and transit.compress.feedback and options.sends
-
-
-def check_method(label: str, options: MethodConfig, transit: Transit) -> None:
-    """Reject a method that cannot treat updates in transit so."""
-    if keeps_dropped(options, transit) and options.no_feedback:
-        raise SpecError(f"train.compress.feedback with method.{label}: {options.no_feedback}; leave it out for this method")
-    if transit.choice is not None and not options.chooses_by_loss:
-        why = "its clients do not choose a cluster by loss"
-        raise SpecError(f"train.privacy.choice with method.{label}: {why}; leave it out for this method")
 
 
 def count_kept(share: float | None, d: int) -> int:

@@ -83,8 +83,8 @@ class Synthetic:
     clients: int = option(100, "clients", low=1, high=1_000_000)
     features: int = option(60, "features", low=1, high=100_000)
     classes: int = option(10, "classes", low=2, high=10_000)
-    total: int | None = option(None, "draw the sizes again until their sum is this, within `near` (the paper: 75349)", low=1)
-    near: float = option(0.01, "how near the sum must be to `total`, as a fraction of it", above=0.0, high=1.0)
+    total: int | None = option(None, "total number of samples, reached within `near` by drawing again (the paper: 75349)", low=1)
+    near: float = option(0.01, "tolerance of `total`, as a fraction of it", above=0.0, high=1.0)
 
 
 def synthetic(options: Synthetic, rng: np.random.Generator) -> Source:

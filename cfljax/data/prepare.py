@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from cfljax.data import prepared
 from cfljax.data.bounded import PUBLISHED_MD5, check_md5, one_line_reason
 from cfljax.data.files import check_free, folders
 from cfljax.errors import DataError, SpecError, suggest
-from cfljax.files import cache_folder
+from cfljax.files import cache_folder, write_whole
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
@@ -121,59 +120,17 @@ def _check_reachable(name: str, builder: tfds.core.DatasetBuilder, folder: Path)
 
 
 def fetch(url: str, file: Path, check: Callable[[Path], None]) -> None:
-    """Download the file, which gets its name once `check` has found nothing wrong with it. Until then it is FILE.part."""
-    part = file.with_name(f"{file.name}.part")
-    locked = False
-    try:
-        with part.open("ab") as f:
-            _check_alone(f, part)
-            locked = True
-            _append(url, f, file.name)
-            f.flush()
-            os.fsync(f.fileno())
-    finally:
-        if locked and not part.stat().st_size:
-            part.unlink()  # nothing was downloaded
-    try:
-        check(part)
-    except DataError:
-        part.unlink(missing_ok=True)  # a wrong file is not completed
-        raise
-    part.replace(file)
-
-
-def _append(url: str, f: IO[bytes], name: str) -> None:
+    """Download the file, which gets its name once `check` has found nothing wrong with it."""
     from tqdm import tqdm
 
-    have = f.seek(0, os.SEEK_END)
-    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
-    try:
-        answer = urllib.request.urlopen(request, timeout=_PATIENCE)
-    except urllib.error.HTTPError as error:
-        if have and error.code == 416:  # the server has no bytes beyond those that have arrived
-            return
-        raise
-    with answer:
-        if have and answer.status != 206:  # a server that knows no ranges sends all of it
-            f.truncate(0)
-            have = 0
-        size = int(answer.headers.get("Content-Length") or 0)
-        with tqdm(total=have + size or None, initial=have, unit="B", unit_scale=True, desc=name, disable=None) as bar:
-            while piece := answer.read(1 << 20):
-                f.write(piece)
-                bar.update(len(piece))
-                size -= len(piece)
-    if size > 0:
-        raise urllib.error.URLError(f"the connection ended {size} bytes early; start again to go on")
-
-
-def _check_alone(f: IO[bytes], part: Path) -> None:
-    """Raise a DataError if another process is downloading the same file. Without file locks (Windows) that is not checked."""
-    try:
-        import fcntl
-
-        fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:
-        return
-    except OSError as error:
-        raise DataError(f"{part}: another process is downloading it; wait for that one") from error
+    with write_whole(file) as part:
+        with urllib.request.urlopen(url, timeout=_PATIENCE) as answer, part.open("wb") as f:
+            left = int(answer.headers.get("Content-Length") or 0)
+            with tqdm(total=left or None, unit="B", unit_scale=True, desc=file.name, disable=None) as bar:
+                while piece := answer.read(1 << 20):
+                    f.write(piece)
+                    bar.update(len(piece))
+                    left -= len(piece)
+        if left > 0:
+            raise urllib.error.URLError(f"the connection ended {left} bytes early; start again")
+        check(part)

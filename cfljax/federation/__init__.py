@@ -8,6 +8,7 @@ from cfljax.registry import Registry
 
 if TYPE_CHECKING:
     from cfljax.federation.common import Partition
+    from cfljax.federation.groups import View
 
 PARTITIONS: Registry[Partition] = Registry(
     "partition",
@@ -28,4 +29,10 @@ PARTITIONS: Registry[Partition] = Registry(
         "user": "cfljax.federation.ungrouped:USER",
     },
     "cfljax.partitions",
+)
+_IN_GROUPS = ("rotated", "label_swap", "label_permutation", "feature_shift")
+VIEWS: Registry[View] = Registry(
+    "view",
+    {name: f"cfljax.federation.groups:{name.upper()}_VIEW" for name in _IN_GROUPS}
+    | {"corrupted": "cfljax.federation.corrupted:CORRUPTED_VIEW"},
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +16,12 @@ from cfljax.types import Federation, Parts, Source
 Rng = np.random.Generator
 MAX_LOST_SHARE = 0.5
 """The share of a data set's samples of which less is used only with a warning."""
-TEST_HELP = '"own": a client\'s test samples are spread as its training samples; "global": one test set, as each client sees it'
+TEST_HELP = '"own": test samples distributed as the training samples; "global": the whole test set, as each client sees it'
 
 
-class Partition(Protocol):
-    """A partition: a function that decides which client holds which samples of a data set."""
-
-    def __call__(self, options: Any, source: Source, rng: Rng, /) -> Parts:
-        """Divide the samples by the options, an instance of the partition's Options class. All randomness comes from `rng`
-        (`data.seed`)."""
+Partition = Callable[[Any, Source, Rng], Parts]
+"""A partition: a function that decides, by an instance of its Options class, which client holds which samples of a data set. All
+randomness comes from the generator (`data.seed`)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Common:
 class Sized(Common):
     """Options of partitions whose clients can be kept small."""
 
-    samples_per_client: int | None = option(None, "training samples per client; left out: all samples are divided", low=1)
+    samples_per_client: int | None = option(None, "training samples per client; default: all samples are divided", low=1)
 
 
 def bad_option(name: str, value: Value, why: str) -> SpecError:
@@ -57,10 +55,15 @@ def training_rows(options: Sized, source: Source, rng: Rng) -> np.ndarray:
     total = len(source.y_train)
     rows = rng.permutation(total)
     check_most("clients", options.clients, total, f"{source.name} has {total} training samples")
+    return keep_wanted(options, rows)
+
+
+def keep_wanted(options: Sized, rows: np.ndarray) -> np.ndarray:
+    """Return the first of these rows, as many as `samples_per_client` wants, or all of them."""
     if options.samples_per_client is None:
         return rows
-    why = f"{options.clients} clients share {total} training samples of {source.name}"
-    check_most("samples_per_client", options.samples_per_client, total // options.clients, why)
+    why = f"{options.clients} clients share the {len(rows)} training samples"
+    check_most("samples_per_client", options.samples_per_client, len(rows) // options.clients, why)
     return rows[: options.clients * options.samples_per_client]
 
 
@@ -99,6 +102,22 @@ def proportional_sizes(total: int, shares: np.ndarray) -> np.ndarray:
     """i64[...] sizes in these proportions (each rounded up or down) that sum to `total`."""
     edges = np.rint(np.cumsum(shares) / np.sum(shares) * total).astype(np.int64)
     return np.diff(edges, prepend=0)
+
+
+def share_out(rows: np.ndarray, clients: int, wanted: int | None, why: str, name: str = "clients") -> list[np.ndarray]:
+    """Divide the rows evenly among clients, `wanted` to each or all of them. `why`: which rows they share, for an error."""
+    if clients > len(rows):
+        raise SpecError(f"data.{name}: {clients} clients {why}; give fewer clients")
+    if wanted is None:
+        return split_at(rows, even_sizes(len(rows), clients))
+    check_most("samples_per_client", wanted, len(rows) // max(clients, 1), f"{clients} clients {why}")
+    return split_at(rows, np.full(clients, wanted))
+
+
+def unequal_sizes(total: int, clients: int, least: int, shares: np.ndarray) -> np.ndarray:
+    """i64[clients] sizes that sum to `total`: the least for each, and of the rest these shares."""
+    check_most("min_samples", least, total // clients, f"{clients} clients share {total} samples")
+    return least + proportional_sizes(total - clients * least, shares)
 
 
 def group_blocks(clients: int, groups: int) -> np.ndarray:
@@ -181,7 +200,7 @@ def warn_of_lost(part: str, used: int, total: int, source: Source, room: np.ndar
     """Warn if less than MOST_LOST of the samples of a part of the data are used, because one class is too small for the shares that
     clients have of it. `room` f64[classes]: how many samples a class has for each that is wanted; NaN where none is."""
     if used < MAX_LOST_SHARE * total:
-        why = f"class {int(np.nanargmin(room))} has too few for the share of it that clients have"
+        why = f"class {int(np.nanargmin(room))} has too few samples for the clients' shares of it"
         warnings.warn(f"{source.name}: {used} of {total} {part} samples are used, as {why}; {advice}", DataWarning, stacklevel=2)
 
 

@@ -1,28 +1,29 @@
-"""The partition whose groups see the images corrupted: blurred, noisy, with little contrast, out of a JPEG file. Unlike the views
-of the other partitions with groups, a corruption mixes pixels or draws noise, so that each group has its own copy of the samples
-that its clients hold. It is made when the partition is."""
+"""The view in which groups see the images corrupted: blurred, noisy, with little contrast, out of a JPEG file. Unlike the other
+views, a corruption mixes pixels or draws noise, so that each group has its own copy of the samples that its clients hold. It is
+made when the partition is."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
 
 import numpy as np
 
 from cfljax.errors import SpecError, suggest
-from cfljax.federation.common import Partition, Rng, bad_option, check_most
+from cfljax.federation.common import Rng, bad_option, check_most
 from cfljax.federation.corruptions import CORRUPTIONS, corrupt_images
-from cfljax.federation.groups import Grouped, image_shape, make_groups
+from cfljax.federation.groups import Groups, See, View, image_shape, make_partition
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
 
 @dataclasses.dataclass(frozen=True)
-class Corrupted(Grouped):
+class Corrupted(Groups):
     """Options of `corrupted`."""
 
-    kinds: tuple[str, ...] = option((), f"what each group sees, of {', '.join(CORRUPTIONS)}; left out: the first of these")
+    kinds: tuple[str, ...] = option((), f"each group's corruption: {', '.join(CORRUPTIONS)}; default: the first of these")
     severity: int = option(3, "how strong, as in CIFAR-10-C", low=1, high=5)
 
     def check(self, where: str) -> None:
@@ -32,7 +33,7 @@ class Corrupted(Grouped):
                 raise SpecError(f'{where}.kinds: "{kind}": unknown' + suggest(kind, CORRUPTIONS))
 
 
-def corrupt(options: Corrupted, source: Source, rng: Rng) -> Parts:
+def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
     """Corrupt the images of each group as in CIFAR-10-C (blur, noise, contrast, …); the first group sees them unchanged."""
     kinds = options.kinds or CORRUPTIONS[: options.groups]
     if len(kinds) != options.groups:
@@ -42,44 +43,41 @@ def corrupt(options: Corrupted, source: Source, rng: Rng) -> Parts:
             "groups", options.groups, len(CORRUPTIONS), "there are as many kinds; more with data.kinds, which may say one twice"
         )
     _check_images(source)
-    parts, edge = make_groups(options, source, rng), len(source.y_train)
-    tests = [parts.test] * len(parts.train) if isinstance(parts.test, np.ndarray) else parts.test
-    seen = _Seen(parts.group, kinds, options.severity, int(rng.integers(2**63)))
-    x, y, train, origin = _copy_views(source.x_train, source.y_train, parts.train, seen, 0)
-    x_test, y_test, test, _ = _copy_views(source.x_test, source.y_test, [rows - edge for rows in tests], seen, 1)
-    several = source._replace(x_train=x, y_train=y, x_test=x_test, y_test=y_test, user_train=None, user_test=None, population=None)
-    return Parts(train, [rows + len(y) for rows in test], parts.group, source=several, origin=origin)
 
+    def see(parts: Parts, of: np.ndarray, rng: Rng) -> Parts:
+        key, edge = int(rng.integers(2**63)), len(source.y_train)
 
-class _Seen(NamedTuple):
-    """Who sees what."""
+        def damage(x: np.ndarray, side: int, group: int, rows: np.ndarray) -> np.ndarray:
+            if kinds[group] == "none":
+                return x[rows]
+            images, how = x.reshape(-1, *image_shape(x.shape[1:])), (kinds[group], options.severity, (key, side, group))
+            return corrupt_images(images, *how, rows).reshape(len(rows), *x.shape[1:])
 
-    group: np.ndarray
-    kinds: tuple[str, ...]
-    severity: int
-    key: int
+        tests = [parts.test] * len(parts.train) if isinstance(parts.test, np.ndarray) else parts.test
+        sides = [(source.x_train, source.y_train, 0), (source.x_test, source.y_test, edge)]
+        if any((rows >= edge).any() for rows in parts.train) or any((rows < edge).any() for rows in tests):
+            both = zip(*sides, strict=True)  # some training samples are tested on, or the reverse
+            sides = [(np.concatenate(next(both)), np.concatenate(next(both)), 0)] * 2
+        (x, y, train, origin), (x_test, y_test, test, _) = (
+            _copy_views(y, [rows - first for rows in held], of, len(kinds), functools.partial(damage, x, side))
+            for side, (held, (x, y, first)) in enumerate(zip((parts.train, tests), sides, strict=True))
+        )
+        anew = source._replace(x_train=x, y_train=y, x_test=x_test, y_test=y_test, user_train=None, user_test=None, population=None)
+        origin = origin if parts.origin is None else parts.origin[origin]
+        return dataclasses.replace(parts, train=train, test=[rows + len(y) for rows in test], source=anew, origin=origin)
+
+    return see
 
 
 def _copy_views(
-    x: np.ndarray, y: np.ndarray, held: list[np.ndarray], seen: _Seen, side: int
+    y: np.ndarray, held: list[np.ndarray], of: np.ndarray, groups: int, damage: Callable[[int, np.ndarray], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
-    """Return samples and labels as groups see them, the rows of each client in these, and the row of x that each is made of.
-    Clients of a group share what they both hold."""
-    members = [np.flatnonzero(seen.group == g) for g in range(len(seen.kinds))]
-    used = [np.unique(np.concatenate([held[c] for c in each])) for each in members]
-    begin = np.cumsum([0, *map(len, used)])
-    out = np.empty((begin[-1], *x.shape[1:]), x.dtype)
-    shape = image_shape(x.shape[1:])
-    for g, kind in enumerate(seen.kinds):
-        part = out[begin[g] : begin[g + 1]]
-        if kind == "none":
-            part[:] = x[used[g]]
-        else:
-            images = corrupt_images(x.reshape(-1, *shape), kind, seen.severity, (seen.key, side, g), used[g])
-            part[:] = images.reshape(part.shape)
-    rows = [begin[g] + np.searchsorted(used[g], mine) for g, mine in zip(seen.group, held, strict=True)]
-    origin = np.concatenate(used)
-    return out, y[origin], rows, origin
+    """Return samples and labels as groups see them, the rows of each client in these, and the row that each is made of. Clients of
+    a group share what they both hold. `damage` returns these rows as a group sees them."""
+    used = [np.unique(np.concatenate([np.zeros(0, np.int64), *(held[c] for c in np.flatnonzero(of == g))])) for g in range(groups)]
+    begin, origin = np.cumsum([0, *map(len, used)]), np.concatenate(used)
+    x = np.concatenate([damage(g, rows) for g, rows in enumerate(used)])
+    return x, y[origin], [begin[g] + np.searchsorted(used[g], mine) for g, mine in zip(of, held, strict=True)], origin
 
 
 def _check_images(source: Source) -> None:
@@ -96,4 +94,5 @@ def _check_images(source: Source) -> None:
         raise bad_option("partition", "corrupted", why)
 
 
-CORRUPTED = Entry[Partition](Corrupted, corrupt)
+CORRUPTED_VIEW = Entry[View](Corrupted, corrupted)
+CORRUPTED = make_partition(CORRUPTED_VIEW)

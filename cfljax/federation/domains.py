@@ -18,9 +18,9 @@ from cfljax.types import Parts, Source
 class Domains(Common):
     """Options of `domains`."""
 
-    clients: int = option(0, "number of clients, as many for each domain; 0: one for each", low=0)
-    samples_per_client: int | None = option(None, "training samples per client; left out: all are divided", low=1)
-    test_fraction: float = option(0.2, "test share of the training samples of a domain without test samples", low=0, high=0.9)
+    clients: int = option(0, "number of clients, equally many for each domain; 0: one for each", low=0)
+    samples_per_client: int | None = option(None, "training samples per client; default: all are divided", low=1)
+    test_fraction: float = option(0.2, "share for testing, if a domain has no test samples", low=0, high=0.9)
 
 
 def domains(options: Domains, source: Source, rng: Rng) -> Parts:
@@ -42,8 +42,11 @@ def domains(options: Domains, source: Source, rng: Rng) -> Parts:
         if options.test == "own" and not len(test_rows):
             edge = max(1, len(rows) - int(round(options.test_fraction * len(rows))))
             rows, test_rows = rows[:edge], rows[edge:]
-        train += _deal(options, rows, int((group == domain).sum()), domain)
-        test += common.split_at(rng.permutation(test_rows), common.even_sizes(len(test_rows), int((group == domain).sum())))
+        size = int((group == domain).sum())
+        train += common.share_out(
+            rows, size, options.samples_per_client, f"share the {len(rows)} training samples of domain {domain}"
+        )
+        test += common.split_at(rng.permutation(test_rows), common.even_sizes(len(test_rows), size))
     return Parts(train, common.test_rows(source) if options.test == "global" else test, group)
 
 
@@ -54,16 +57,6 @@ def _rows(source: Source) -> tuple[list[np.ndarray], list[np.ndarray]]:
     numbers = np.unique(by[0])
     edge = len(source.y_train)
     return [np.flatnonzero(by[0] == d) for d in numbers], [edge + np.flatnonzero(by[1] == d) for d in numbers]
-
-
-def _deal(options: Domains, rows: np.ndarray, clients: int, domain: int) -> list[np.ndarray]:
-    why = f"{clients} clients share the {len(rows)} training samples of domain {domain}"
-    if clients > len(rows):
-        raise common.bad_option("clients", options.clients, why)
-    if options.samples_per_client is None:
-        return common.split_at(rows, common.even_sizes(len(rows), clients))
-    common.check_most("samples_per_client", options.samples_per_client, len(rows) // clients, why)
-    return common.split_at(rows, np.full(clients, options.samples_per_client))
 
 
 DOMAINS = Entry[Partition](Domains, domains)

@@ -7,12 +7,13 @@ import csv
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from cfljax.errors import DataError, SpecError
-from cfljax.federation.groups import rotations
+from cfljax.federation.groups import add_view, count_views, rotations
+from cfljax.registry.options import option, show
 from cfljax.types import Drift, Parts, Source, on_host
 
 TURN_DEGREES = 90.0
@@ -30,102 +31,97 @@ class Change(NamedTuple):
     group: int
 
 
-class Options(Protocol):
-    """What the table `data.drift` says."""
+@dataclasses.dataclass(frozen=True)
+class DriftOptions:
+    """Changes that are drawn (`at`), or read from a file."""
+
+    kind: str = option(
+        "sudden",
+        "all at once; one after another between the two rounds of `at`; or away and back at each round of `at`",
+        choices=("sudden", "incremental", "recurrent"),
+    )
+    at: tuple[int, ...] = option((), "rounds in which clients change", low=1)
+    share: float = option(0.5, "share of the clients that change", above=0, high=1)
+    what: str = option(
+        "group",
+        "what changes: a client's true group, all its labels, or its images (rotated by 90 degrees)",
+        choices=("group", "labels", "rotation"),
+    )
+    file: str | None = option(None, "a CSV file of changes (round,client,group) instead of kind, at and share", file=True)
+
+    def check(self, where: str) -> None:
+        """Reject rounds that do not ascend, or that the kind cannot have."""
+        if self.file is not None:
+            return
+        if not self.at or list(self.at) != sorted(set(self.at)):
+            raise SpecError(f"{where}.at = {show(self.at)}: must be rounds in ascending order, as in [30, 60]")
+        if self.kind == "incremental" and len(self.at) != 2:
+            raise SpecError(f'{where}.at = {show(self.at)}: kind = "incremental" needs two rounds, the first and the last')
 
     @property
-    def kind(self) -> str:
-        """ "sudden", "incremental" or "recurrent"."""
-
-    @property
-    def at(self) -> tuple[int, ...]:
-        """The rounds of the changes."""
-
-    @property
-    def share(self) -> float:
-        """The share of the clients that change."""
-
-    @property
-    def what(self) -> str:
-        """ "group", "labels" or "rotation"."""
-
-    @property
-    def file(self) -> str | None:
-        """A file of changes, in place of drawn ones."""
+    def spans(self) -> list[tuple[int, int]]:
+        """(first, last round) of each change that is drawn; empty if they come from a file."""
+        if self.kind == "incremental" and self.at:
+            return [(self.at[0], self.at[1])]
+        return [(begin, begin) for begin in self.at]
 
 
-def apply_drift(options: Options, parts: Parts, source: Source, seed: int) -> tuple[Parts, Drift]:
+def apply_drift(options: DriftOptions, parts: Parts, source: Source, seed: int) -> tuple[Parts, Drift]:
     """Add the views and groups that clients may change to, and find which client is in which group from which round on."""
     if options.what == "labels" and (parts.source or source).y_train.ndim == 2:
         raise SpecError(f'data.drift.what = "labels": samples of {source.name} have several labels; take "group" or "rotation"')
     parts, views = _with_views(options.what, parts, source)
-    first, groups = np.asarray(parts.group), views.groups
+    first, groups = np.asarray(parts.group), len(views)
     if options.file is None:
         changes = list(draw_changes(options, first, groups, seed))
     else:
         changes = read_changes(Path(options.file).expanduser(), len(first), groups)
     begin, group = phases(first, changes)
-    return parts, Drift(on_host(begin), on_host(group), on_host(views.of(group)))
+    return parts, Drift(on_host(begin), on_host(group), on_host(np.take_along_axis(views, group, axis=0).astype(np.int32)))
 
 
-class _Views(NamedTuple):
-    """The view of each client in each group."""
-
-    groups: int
-    """How many groups there are to be in."""
-    number: np.ndarray
-    """i32[groups, C]: the view of each client in each group."""
-
-    def of(self, group: np.ndarray) -> np.ndarray:
-        """Return the views i32[P, C] of clients in these groups i32[P, C]."""
-        seen: np.ndarray = np.take_along_axis(self.number, group, axis=0)
-        return seen.astype(np.int32)
-
-
-def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, _Views]:
-    """Add all views to the parts, and find each client's view in each group. With "group" a client gets the view of its new group;
-    otherwise each group g gets a counterpart g + G, whose clients see all labels or images changed."""
+def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, np.ndarray]:
+    """Add all views to the parts, and find each client's view in each group, i32[groups, C]. With "group" a client gets the view of
+    its new group; otherwise each group g gets a counterpart g + G, whose clients see all labels or images changed."""
     clients, source = len(parts.train), parts.source or source
     group = np.asarray(parts.group, np.int32)
     if what == "group":
         return parts, _views_of_groups(parts, group, clients)
     group = group if len(group) and group.min() >= 0 else np.zeros(clients, np.int32)  # unknown groups are one
     of = np.zeros(clients, np.int32) if parts.view is None else np.asarray(parts.view, np.int32)
-    tables = [each for each in (parts.pixels, parts.labels, parts.gain, parts.offset) if each is not None]
-    views, groups = len(tables[0]) if tables else 1, int(group.max(initial=0)) + 1
-    twice = lambda table: None if table is None else np.concatenate([table, table])  # noqa: E731
-    parts = dataclasses.replace(parts, group=group, view=of, gain=twice(parts.gain), offset=twice(parts.offset))
+    views, groups = count_views(parts), int(group.max(initial=0)) + 1
     if what == "labels":
         plain = np.arange(source.classes, dtype=np.int32)
-        labels = np.tile(plain, (views, 1)) if parts.labels is None else parts.labels
-        changed = np.concatenate([labels, (labels + 1) % source.classes]).astype(np.int32)
-        parts = dataclasses.replace(parts, labels=changed, pixels=twice(parts.pixels))
+        table = {"labels": np.stack([plain, (plain + 1) % source.classes])}
     else:
-        parts = dataclasses.replace(parts, pixels=_add_rotated(parts, source, views), labels=twice(parts.labels))
-    return parts, _Views(2 * groups, np.repeat([of, of + views], groups, axis=0))
+        table = {"pixels": _turns(parts, source)}
+    parts = add_view(dataclasses.replace(parts, group=group, view=of), np.zeros_like(of), **table)
+    return parts, np.repeat([of, of + views], groups, axis=0)
 
 
-def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> _Views:
+def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> np.ndarray:
+    if parts.by_group is not None and len(parts.by_group) > 1:
+        return parts.by_group
     groups = int(group.max(initial=-1)) + 1
     pairs = np.unique(np.stack([group, group if parts.view is None else parts.view], axis=1), axis=0)
-    alike = parts.view is None or len(np.unique(pairs[:, 1])) < 2
+    alike = parts.by_group is not None or parts.view is None or len(np.unique(pairs[:, 1])) < 2
     if groups < 2 or group.min() < 0 or alike or len(pairs) != groups:
         raise SpecError(
-            'data.drift.what = "group": the groups of this partition do not see the data differently, each in one way; take '
-            'data.partition = "rotated" or the like, or what = "labels"'
+            'data.drift.what = "group": this partition does not transform the data of groups; take '
+            'data.partition = "rotated" or similar, or what = "labels"'
         )
-    return _Views(groups, np.repeat(pairs[:, 1:], clients, axis=1))
+    return np.repeat(pairs[:, 1:], clients, axis=1)
 
 
-def _add_rotated(parts: Parts, source: Source, views: int) -> np.ndarray:
-    """i32[2 V, F]: the views' index maps, then the same turned by TURN."""
+def _turns(parts: Parts, source: Source) -> np.ndarray:
+    """i32[2, F]: images as they are, and turned by TURN_DEGREES."""
     if parts.pixels is not None or source.table is not None:
-        why = "clients see images that are turned already" if source.table is None else f"{source.name} has no images"
+        why = "clients see rotated images already" if source.table is None else f"{source.name} has no images"
         raise SpecError(f'data.drift.what = "rotation": {why}; take what = "{"group" if source.table is None else "labels"}"')
-    return np.repeat(rotations(source.x_train.shape[1:], (0.0, TURN_DEGREES)), views, axis=0)
+    return rotations(source.x_train.shape[1:], (0.0, TURN_DEGREES))
 
 
-def draw_changes(options: Options, first: np.ndarray, groups: int, seed: int) -> Iterator[Change]:
+def draw_changes(options: DriftOptions, first: np.ndarray, groups: int, seed: int) -> Iterator[Change]:
     """Draw the changes of clients whose groups are `first` i32[C]. With "group" a client's new group is any of the others,
     otherwise its counterpart."""
     rng = np.random.default_rng([seed, _TAG])

@@ -19,7 +19,7 @@ class FedProx(Common):
     clients: int = option(1000, "number of clients", low=1)
     minimum: int = option(5, "samples of each of its two classes that every client has", low=1)
     sigma: float = option(2.0, "standard deviation of the logarithm of the shares", low=0)
-    total: int | None = option(None, "draw again until the clients hold this many samples in all (FedProx: 69035)", low=1)
+    total: int | None = option(None, "total number of samples, reached by drawing again (FedProx: 69035)", low=1)
 
 
 def _fedprox_sizes(options: FedProx, have: np.ndarray, rng: np.random.Generator | np.random.RandomState) -> np.ndarray:

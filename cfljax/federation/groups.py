@@ -1,5 +1,5 @@
-"""Partitions with known true groups: all groups have the same data set, and each sees it in a different view.
-A view is an index map, so that no group needs a copy of the data."""
+"""Views: how the groups of clients see the data differently. Each is an entry of `data.views`, and a partition of its own in which
+every group divides the whole data set. A view is an index map, so that no group needs a copy of the data."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from cfljax.federation.common import (
     check_single,
     even_sizes,
     group_blocks,
+    share_out,
     split_at,
     test_rows,
 )
@@ -27,24 +28,27 @@ from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
+TABLES = ("pixels", "labels", "gain", "offset")
+"""The fields of Parts that say what a view changes."""
+See = Callable[[Parts, np.ndarray, Rng], Parts]
+"""Let each client c of the parts see its samples as group `of[c]` i32[C] does."""
+View = Callable[[Any, Source, Rng], See]
+"""A view: a function that decides, by an instance of its Options class (which inherits from Groups), how groups see a data set."""
+
 
 @dataclasses.dataclass(frozen=True)
-class Grouped(Sized):
-    """Options of partitions whose groups see the data differently."""
+class Groups:
+    """Options of every view."""
 
     groups: int = option(4, "number of groups", low=1)
-    test_clients: int = option(0, "additional clients that only test and never train (IFCA's layout)", low=0)
-    copies: bool = option(True, "every sample appears once in each group's view; false: each sample belongs to one group only")
 
 
-def _take(rows: np.ndarray, clients: int, wanted: int | None, name: str, what: str) -> list[np.ndarray]:
-    if clients > len(rows):
-        raise SpecError(f"data.{name}: the {clients} clients of a group share {len(rows)} {what} samples; give fewer clients")
-    if wanted is None:
-        return split_at(rows, even_sizes(len(rows), clients))
-    why = f"{clients} clients of a group share {len(rows)} {what} samples"
-    check_most("samples_per_client", wanted, len(rows) // max(clients, 1), why)
-    return split_at(rows, np.full(clients, wanted))
+@dataclasses.dataclass(frozen=True)
+class Grouped(Groups, Sized):
+    """Options of partitions whose groups see the data differently."""
+
+    test_clients: int = option(0, "additional clients that never train and are only tested (IFCA's layout)", low=0)
+    copies: bool = option(True, "each group has a copy of every sample; false: each sample belongs to one group")
 
 
 def _choose_portions(rows: np.ndarray, groups: int, copies: bool, rng: Rng) -> list[np.ndarray]:
@@ -55,9 +59,8 @@ def _choose_portions(rows: np.ndarray, groups: int, copies: bool, rng: Rng) -> l
     return split_at(rng.permutation(rows), even_sizes(len(rows), groups))
 
 
-def make_groups(options: Grouped, source: Source, rng: Rng, **views: Any) -> Parts:
-    """Build the parts of clients in equal blocks, one block per group. Test clients come after all others. `views`: the fields
-    `pixels`, `labels`, `gain` and `offset` of Parts, by group."""
+def _make_groups(options: Grouped, source: Source, rng: Rng) -> Parts:
+    """Build the parts of clients in equal blocks, one block per group. Test clients come after all others."""
     groups, clients = options.groups, options.clients
     check_most("groups", groups, clients, f"there are {clients} clients")
     if 0 < options.test_clients < groups:
@@ -68,15 +71,61 @@ def make_groups(options: Grouped, source: Source, rng: Rng, **views: Any) -> Par
     in_test = _choose_portions(test_rows(source), groups, options.copies, rng)
     for g in range(groups):
         size, size_test = int(np.sum(of == g)), int(np.sum(of_test == g))
-        train += _take(in_train[g], size, options.samples_per_client, "clients", "training")
+        why = f"of a group share {len(in_train[g])} training samples"
+        train += share_out(in_train[g], size, options.samples_per_client, why)
         # A training client is scored on a share of the test set in its own view, beside the test clients.
         test += split_at(in_test[g], even_sizes(len(in_test[g]), size))
         if size_test:
-            only_test += _take(in_test[g], size_test, options.samples_per_client, "test_clients", "test")
+            why = f"of a group share {len(in_test[g])} test samples"
+            only_test += share_out(in_test[g], size_test, options.samples_per_client, why, "test_clients")
     train += [np.zeros(0, np.int64)] * len(only_test)
     group = np.concatenate([of, of_test])
     shared = options.test == "global"
-    return Parts(train, test_rows(source) if shared else test + only_test, group, view=group, **views)
+    return Parts(train, test_rows(source) if shared else test + only_test, group)
+
+
+def make_partition(view: Entry[View]) -> Entry[Partition]:
+    """Make the partition whose groups see the data through this view alone."""
+
+    def partition(options: Grouped, source: Source, rng: Rng) -> Parts:
+        see = view.make(options, source, rng)
+        parts = _make_groups(options, source, rng)
+        return see(parts, parts.group, rng)
+
+    partition.__doc__ = view.make.__doc__
+    named = {"__doc__": view.options.__doc__, "__module__": view.options.__module__}
+    made = dataclasses.make_dataclass(view.options.__name__, [], bases=(view.options, Grouped), frozen=True, namespace=named)
+    made.__qualname__ = f"{view.make.__name__.upper()}.options"  # where pickle finds it
+    return Entry(made, partition)
+
+
+def _through(**tables: np.ndarray) -> See:
+    """Return the view of these tables, the fields `pixels`, `labels`, `gain` and `offset` of Parts, by group."""
+    return lambda parts, of, _: add_view(parts, of, **tables)
+
+
+def count_views(parts: Parts) -> int:
+    """Return how many views the parts have; 1 if all clients see the data unchanged."""
+    return max((len(table) for name in TABLES if (table := getattr(parts, name)) is not None), default=1)
+
+
+def add_view(parts: Parts, of: np.ndarray, **tables: np.ndarray) -> Parts:
+    """Let client c see what it has seen so far through row `of[c]` i32[C] of the tables. View v becomes the views v + V k, for V
+    views so far and the rows k of the tables."""
+    before, number = count_views(parts), len(next(iter(tables.values())))
+    now = {name: np.repeat(table, before, axis=0) for name, table in tables.items()}
+    was = {name: np.concatenate([table] * number) for name in TABLES if (table := getattr(parts, name)) is not None}
+    found: dict[str, Any] = {"view": np.asarray(of if parts.view is None else parts.view + before * of, np.int32)} | was | now
+    if "offset" in was and "gain" in now:
+        found["offset"] = was["offset"] = was["offset"] * now["gain"]
+    for name in was.keys() & now.keys():
+        if name == "pixels":
+            found[name] = np.where(now[name] < 0, -1, np.take_along_axis(was[name], now[name], axis=1)).astype(np.int32)
+        elif name == "labels":
+            found[name] = np.take_along_axis(now[name], was[name], axis=1)
+        else:
+            found[name] = was[name] * now[name] if name == "gain" else was[name] + now[name]
+    return dataclasses.replace(parts, **found)
 
 
 def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -119,28 +168,28 @@ def even_angles(groups: int) -> tuple[float, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rotated(Grouped):
+class Rotated(Groups):
     """Options of `rotated`."""
 
-    angles: tuple[float, ...] = option((), "a group's angle in degrees, counter-clockwise; left out: evenly around the circle")
+    angles: tuple[float, ...] = option((), "each group's angle in degrees, counter-clockwise; default: evenly spaced")
 
 
-def rotated(options: Rotated, source: Source, rng: Rng) -> Parts:
+def rotated(options: Rotated, source: Source, _: Rng) -> See:
     """Rotate the images of each group, by 0, 90, 180 and 270 degrees unless `angles` says otherwise (IFCA's layout)."""
     angles = options.angles or even_angles(options.groups)
     if len(angles) != options.groups:
         raise bad_option("angles", list(angles), f"{len(angles)} angles for {options.groups} groups; give {options.groups}")
-    return make_groups(options, source, rng, pixels=rotations(source.x_train.shape[1:], angles))
+    return _through(pixels=rotations(source.x_train.shape[1:], angles))
 
 
 @dataclasses.dataclass(frozen=True)
-class LabelSwap(Grouped):
+class LabelSwap(Groups):
     """Options of `label_swap`."""
 
     pairs: int = option(1, "pairs of labels that a group swaps", low=1)
 
 
-def label_swap(options: LabelSwap, source: Source, rng: Rng) -> Parts:
+def label_swap(options: LabelSwap, source: Source, rng: Rng) -> See:
     """Swap pairs of labels in each group, different pairs in different groups; the first group swaps none."""
     check_single(source)
     classes, plain = source.classes, np.arange(source.classes)
@@ -152,17 +201,28 @@ def label_swap(options: LabelSwap, source: Source, rng: Rng) -> Parts:
         return swapped
 
     matchings = math.prod(math.comb(classes - 2 * i, 2) for i in range(options.pairs)) // math.factorial(options.pairs)
-    labels = _draw_distinct(options.groups, plain, draw, 1 + matchings, "ways to swap")
-    return make_groups(options, source, rng, labels=labels)
+    return _through(labels=_draw_distinct(options.groups, plain, draw, 1 + matchings, "ways to swap"))
 
 
-def label_permutation(options: Grouped, source: Source, rng: Rng) -> Parts:
-    """Permute all labels in each group, differently in each; the first group's labels are unchanged."""
+@dataclasses.dataclass(frozen=True)
+class LabelPermutation(Groups):
+    """Options of `label_permutation`."""
+
+    labels: tuple[tuple[int, ...], ...] = option((), "for each group the labels that replace 0, 1, 2, …; left out: drawn", low=0)
+
+
+def label_permutation(options: LabelPermutation, source: Source, rng: Rng) -> See:
+    """Permute all labels in each group, differently in each; the first group's labels are unchanged unless `labels` are given."""
     check_single(source)
     classes = source.classes
+    if options.labels:
+        given = [list(each) for each in options.labels]
+        if len(given) != options.groups or any(sorted(each) != list(range(classes)) for each in given):
+            raise bad_option("labels", given, f"give each of {options.groups} groups the labels 0 to {classes - 1} in some order")
+        return _through(labels=np.array(given, np.int32))
     ways = math.factorial(min(classes, 20))
-    labels = _draw_distinct(options.groups, np.arange(classes), lambda: rng.permutation(classes), ways, "ways to permute")
-    return make_groups(options, source, rng, labels=labels)
+    draw = lambda: rng.permutation(classes)  # noqa: E731
+    return _through(labels=_draw_distinct(options.groups, np.arange(classes), draw, ways, "ways to permute"))
 
 
 def _draw_distinct(groups: int, first: np.ndarray, draw: Callable[[], np.ndarray], ways: int, what: str) -> np.ndarray:
@@ -175,7 +235,7 @@ def _draw_distinct(groups: int, first: np.ndarray, draw: Callable[[], np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
-class FeatureShift(Grouped):
+class FeatureShift(Groups):
     """Options of `feature_shift`."""
 
     kind: str = option("invert", "what differs between groups", choices=("invert", "gain", "offset"))
@@ -183,19 +243,21 @@ class FeatureShift(Grouped):
     groups: int = option(2, "number of groups", low=1)
 
 
-def feature_shift(options: FeatureShift, source: Source, rng: Rng) -> Parts:
+def feature_shift(options: FeatureShift, _: Source, __: Rng) -> See:
     """Shift the intensities of each group: inverted (x becomes 1 − x), or a gain or an offset that falls or grows from group to
     group."""
     steps = np.linspace(0.0, 1.0, options.groups)
     if options.kind == "invert":
         check_most("groups", options.groups, 2, 'kind = "invert" has two: plain and inverted')
-        return make_groups(options, source, rng, gain=(1 - 2 * steps).astype(np.float32), offset=steps.astype(np.float32))
+        return _through(gain=(1 - 2 * steps).astype(np.float32), offset=steps.astype(np.float32))
     if options.kind == "gain":
-        return make_groups(options, source, rng, gain=(1 - options.strength * steps).astype(np.float32))
-    return make_groups(options, source, rng, offset=(options.strength * steps).astype(np.float32))
+        return _through(gain=(1 - options.strength * steps).astype(np.float32))
+    return _through(offset=(options.strength * steps).astype(np.float32))
 
 
-LABEL_SWAP = Entry[Partition](LabelSwap, label_swap)
-LABEL_PERMUTATION = Entry[Partition](Grouped, label_permutation)
-FEATURE_SHIFT = Entry[Partition](FeatureShift, feature_shift)
-ROTATED = Entry[Partition](Rotated, rotated)
+ROTATED_VIEW = Entry[View](Rotated, rotated)
+LABEL_SWAP_VIEW = Entry[View](LabelSwap, label_swap)
+LABEL_PERMUTATION_VIEW = Entry[View](LabelPermutation, label_permutation)
+FEATURE_SHIFT_VIEW = Entry[View](FeatureShift, feature_shift)
+ROTATED, LABEL_SWAP = make_partition(ROTATED_VIEW), make_partition(LABEL_SWAP_VIEW)
+LABEL_PERMUTATION, FEATURE_SHIFT = make_partition(LABEL_PERMUTATION_VIEW), make_partition(FEATURE_SHIFT_VIEW)

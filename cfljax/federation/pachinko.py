@@ -39,13 +39,13 @@ def pachinko(options: Pachinko, source: Source, rng: Rng) -> Parts:
         why = f"{source.name} has no coarse labels; bring them as y_coarse_train (an integer per sample), or take dirichlet"
         raise common.bad_option("partition", "pachinko", why)
     size = len(common.training_rows(options, source, rng)) // options.clients
-    train = _allocate(source.y_train, source.coarse, (options.clients, size), options, rng)
+    train = allocate(source.y_train, source.coarse, (options.clients, size), options, rng)
     coarse = source.coarse[np.stack([source.y_train[mine] for mine in train])]
     group = np.array([np.bincount(mine).argmax() for mine in coarse], np.int32)
     return Parts(train, common.choose_test_part(options, train, source, rng), group)
 
 
-def _allocate(fine: np.ndarray, coarse: np.ndarray, sizes: tuple[int, int], options: Pachinko, rng: Rng) -> list[np.ndarray]:
+def allocate(fine: np.ndarray, coarse: np.ndarray, sizes: tuple[int, int], options: Pachinko, rng: Rng) -> list[np.ndarray]:
     """Allocate rows to clients; `sizes` = (clients, rows of each). fine i[n]: the class of each row; coarse i[classes]."""
     left = [np.flatnonzero(fine == y).tolist() for y in range(len(coarse))]
     of = [np.array([y for y in np.flatnonzero(coarse == c) if left[y]]) for c in range(coarse.max() + 1)]

@@ -131,14 +131,10 @@ def _view(parts: Parts) -> View | None:
     return View(on_host(np.asarray(parts.view, np.int32)), *(None if table is None else on_host(table) for table in tables))
 
 
-def count_bytes(federation: Federation) -> int:
-    """Count the bytes in all arrays of the federation."""
-    return _count_bytes(federation)
-
-
-def _count_bytes(part: object) -> int:
+def count_bytes(part: object) -> int:
+    """Count the bytes in all arrays of a federation, or of a part of it."""
     if isinstance(part, tuple):
-        return sum(map(_count_bytes, part))
+        return sum(map(count_bytes, part))
     if dataclasses.is_dataclass(part):
-        return sum(_count_bytes(getattr(part, field.name)) for field in dataclasses.fields(part))
+        return sum(count_bytes(getattr(part, field.name)) for field in dataclasses.fields(part))
     return int(getattr(part, "nbytes", 0))

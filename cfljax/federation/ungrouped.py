@@ -17,7 +17,7 @@ from cfljax.types import Parts, Source
 class Iid(Sized):
     """Options of `iid`."""
 
-    holdout: float = option(0.0, "share of the training samples that becomes the test part; 0: use the test set", low=0, high=0.9)
+    holdout: float = option(0.0, "share of the training samples used for testing; 0: use the test set", low=0, high=0.9)
 
 
 def iid(options: Iid, source: Source, rng: Rng) -> Parts:
@@ -38,12 +38,8 @@ def _hold_out(options: Iid, source: Source, rng: Rng) -> tuple[np.ndarray, np.nd
     total = len(source.y_train)
     kept = total - int(round(options.holdout * total))
     rows = rng.permutation(total)
-    if options.clients * (options.samples_per_client or 1) > kept:
-        name = "clients" if options.samples_per_client is None else "samples_per_client"
-        why = f"{options.clients} clients share the {kept} training samples that are not held out"
-        raise common.bad_option(name, getattr(options, name), why)
-    train = rows[:kept] if options.samples_per_client is None else rows[: options.clients * options.samples_per_client]
-    return train, rows[kept:]
+    common.check_most("clients", options.clients, kept, f"{kept} training samples are not held out")
+    return common.keep_wanted(options, rows[:kept]), rows[kept:]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,13 +56,11 @@ def quantity(options: Quantity, source: Source, rng: Rng) -> Parts:
     """Shuffle the samples and give clients unequal numbers: Dirichlet or log-normal sizes. `samples_per_client` is the mean."""
     rows = common.training_rows(options, source, rng)
     clients, total = options.clients, len(rows)
-    common.check_most("min_samples", options.min_samples, total // clients, f"{clients} clients share {total} samples")
-    spare = total - clients * options.min_samples
     if options.law == "lognormal":
-        shares = rng.lognormal(0.0, options.sigma, options.clients)
+        shares = rng.lognormal(0.0, options.sigma, clients)
     else:
-        shares = rng.dirichlet(np.full(options.clients, options.alpha))
-    train = common.split_at(rows, options.min_samples + common.proportional_sizes(spare, shares))
+        shares = rng.dirichlet(np.full(clients, options.alpha))
+    train = common.split_at(rows, common.unequal_sizes(total, clients, options.min_samples, shares))
     return Parts(train, common.choose_test_part(options, train, source, rng), common.no_group(options.clients))
 
 
@@ -77,7 +71,7 @@ class User(Common):
     clients: int = option(0, "keep this many training users, drawn at random; 0: all", low=0)
     samples_per_client: int | None = option(None, "keep at most this many training samples of a user", low=1)
     min_samples: int = option(1, "leave out training users with fewer samples", low=1)
-    test_fraction: float = option(0.2, "test share of the training samples of a user without test samples", low=0, high=0.9)
+    test_fraction: float = option(0.2, "share for testing, if a user has no test samples", low=0, high=0.9)
     test_only: str = option("drop", "users with test samples only: left out, or clients that never train", choices=("drop", "keep"))
 
 

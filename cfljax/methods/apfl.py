@@ -6,15 +6,15 @@ On each batch w ← w − η ∇f(w) and v_i ← v_i − η α_i ∇f(m), where 
 FedAvg, and with a fixed alpha = 1 v_i is trained alone. Momentum, weight decay and the optimiser of the run move both w and v_i.
 
 Readings:
-- α_i. Paper: fixed, or by its gradient. Here: by its gradient, at the run's learning rate, within [0, 1], and once a round, when w
-  has just come from the others. On each batch it tends to 0, where v_i stands still. Option: `adapt`.
-- The mixture that is used. Paper: with the client's own w_i after its training. Here: with the global model, which a client gets
-  before it trains again. Option: none.
-- Order and mixture. Paper: as above. Its program (FedTorch) takes v_i's gradient after the step of w, mixes outputs in place of
+- α_i. Paper: fixed, or by its gradient. Here: by its gradient, at the run's learning rate, within [0, 1], once a round, right
+  after w has arrived. With each batch it would tend to 0. Option: `adapt`.
+- Scored mixture. Paper: with the client's own w_i after its training. Here: with the global model, which a client gets before
+  it trains again. Option: none.
+- Order and mixture. Paper: as above. Its program (FedTorch) takes v_i's gradient after the step of w, mixes outputs and not
   parameters, and adds 0.02 α_i to the gradient of α_i. Here: as above. Option: none.
-- Weights of the global mean. Paper: uniform. Here: uniform. Option: `average`.
+- Weights of the global mean. Paper: uniform. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update up. v_i and α_i stay where they are.
+Communication per participant and round: one model down, one update up.
 
 A newcomer, like any client that was not drawn yet, has no v_i and is scored with w.
 """
@@ -30,9 +30,7 @@ from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.train import Position, make_stepper, start_at
-from cfljax.registry.options import option
-from cfljax.round.at_home import AtHome, Kept
-from cfljax.round.entry import entry
+from cfljax.round.recipes import AtHome, Kept, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Deng et al. 2020"
@@ -51,7 +49,7 @@ class Carry(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class APFL(AtHome):
-    """APFL: FedAvg, and personal models in a mixture with it."""
+    """APFL: FedAvg, and personalized models mixed with its model."""
 
     own_steps, one_sum = True, True
 

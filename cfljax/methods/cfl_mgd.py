@@ -7,18 +7,17 @@ of the P models χ_p (P is `clusters`).
 optimiser "sgd".
 
 Readings:
-- Momentum and local steps. Paper: 0.9 for CIFAR-10; nothing for MNIST. Here: 0.9; in `experiments/` MNIST's 0.9 is ours and its
-  ten full-batch steps are IFCA's, and what is found there about momentum rests on them. Option: `beta`.
+- Momentum. Paper: 0.9 for CIFAR-10; nothing for MNIST. Here: 0.9. Option: `beta`.
 - Order of a local step. Paper: buffer first in eq. 4, model first in Algorithm 1. Here: eq. 4. Option: none.
-- Whose buffer. Paper: Algorithm 1's server sets its members' buffers to u_p; to the letter a client that changes its cluster
-  brings the one it was last sent. Here: u_p. Option: none.
-- The divisor m of option I. Paper: all clients. Here: the round's participants, the same when all take part. Option: none.
-- Data of choice and gradient. Paper: all of a client's. Here: the same, or the first mini-batch of `train.batch`. Option:
+- Whose buffer. Paper: the server of Algorithm 1 sets its members' buffers to u_p; read literally, a client that changes its
+  cluster brings the buffer that it was last sent. Here: u_p. Option: none.
+- The divisor m of option I. Paper: all clients. Here: the round's participants. Option: none.
+- Data of choice and gradient. Paper: all of a client's data. Here: the same, or the first mini-batch of `train.batch`. Option:
   `estimate = "batch"`.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
-- Fresh data. Paper: section 5 cuts the data into 2T disjoint parts for T rounds, for the proof. Here: there is never that much
-  of it, and all of it serves in each round. Option: none.
+- Fresh data. Paper: section 5 splits the data into 2T disjoint parts for T rounds, for the proof. Here: all data are used in
+  each round. Option: none.
 
 Communication per participant and round: P models and one u_p down; u_i (option I), or χ_i and u_i (option II) up.
 """
@@ -27,10 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.registry.options import option
-from cfljax.round.auto import CountedConfig
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
+from cfljax.round.recipes import Clustered, CountedConfig, entry, option
 from cfljax.types import Hyper, LocalStep
 
 PAPER = "“Clustered federated learning based on momentum gradient descent for heterogeneous data”"

@@ -11,20 +11,20 @@ cluster with the least loss.
 
 Readings:
 - Split. Paper: the bipartition whose largest cosine across is smallest (Algorithm 1), which is single linkage. Here: complete
-  linkage of 1 − cosine, as in the authors' program: in the settings of `docs/which.toml` both find the true groups, and where
-  there are none complete linkage makes fewer clusters (11 for 13). Option: none.
-- Guard of a split. Paper: only if γ_max < √((1 − α)/2), α being the largest cosine across and γ_max a number in [0, 1]. Here:
-  no guard, as in the program. Option: `gamma_max`.
-- When. Paper: at a stationary point. Here: from `min_rounds` on, each round, with the program's numbers. Option: `eps1`,
-  `eps2`, `min_rounds`, `min_size`, `split_every`.
-- Optimiser. Paper: SGD. In its program each client's momentum of 0.9 lives on between rounds, and eps1 and eps2 are norms of such
-  updates. Here: `train.momentum` begins anew in each round. Option: `train.keep_state`.
-- Order. Paper: not said; its program splits before it averages, so it decides by updates that are one round newer. Here: it
-  averages, then splits. Option: none.
-- Mean update. Paper: weighted by samples. Here: by the weights of the aggregation, so it is the step that the cluster's model
-  took; the program's is uniform. Option: `average`.
+  linkage of 1 − cosine, as in the authors' program. With the settings of `docs/which.toml` both find the true groups. Option:
+  none.
+- Guard of a split. Paper: only if γ_max < √((1 − α)/2), where α is the largest cosine across and γ_max is in [0, 1]. Here: no
+  guard, as in the program. Option: `gamma_max`.
+- When. Paper: at a stationary point. Here: each round from `min_rounds` on, with the program's numbers. Option: `eps1`, `eps2`,
+  `min_rounds`, `min_size`, `split_every`.
+- Optimiser. Paper: SGD. Its program keeps each client's momentum of 0.9 between rounds, and eps1 and eps2 are norms of such
+  updates. Here: momentum is reset in each round. Option: `train.keep_state`.
+- Order. Paper: not said; its program splits before it averages, so by updates that are one round newer. Here: averages, then
+  splits. Option: none.
+- Mean update. Paper: weighted by samples; its program is uniform. Here: by the weights of the aggregation, so it is the step of
+  the cluster's model. Option: `average`.
 
-Communication per participant and round: one model down, one update up. A client that comes late gets all models once.
+Communication per participant and round: one model down, one update up. Clients that arrive later get all models once.
 """
 
 from __future__ import annotations
@@ -40,12 +40,7 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import Done, State
+from cfljax.round.recipes import Ask, Before, Done, State, entry, option, similarity
 from cfljax.types import Array
 
 PAPER = "Sattler et al. 2020"
@@ -79,8 +74,8 @@ class Sattler(FedAvg):
     gamma_max: float = option(
         0.0, "split only if it is below √((1 − largest cosine across) / 2); 0: always", low=0.0, high=1.0, traced=True
     )
-    split_every: int = option(1, "rounds between two looks at the clusters", low=1)
-    max_clusters: int = option(16, "most clusters there is room for; one more is an error", low=1)
+    split_every: int = option(1, "rounds between two attempts to split", low=1)
+    max_clusters: int = option(16, "largest number of clusters; more are an error", low=1)
     similarity: str = similarity(again=False)
 
     def first(self, ask: Ask, state: State) -> State:
@@ -96,8 +91,11 @@ class Sattler(FedAvg):
         similarity = jnp.zeros_like(before.memory.similarity).at[ids[:, None], ids[None, :]].set(cosines)
         norms = jnp.where(jnp.isfinite(done.norms), done.norms, 0.0)  # a broken update counts as none
         norms = jnp.full(len(after.labels), -1.0).at[jnp.where(mask, ids, len(after.labels))].set(norms, mode="drop")
-        steps = jnp.linalg.norm(after.models - before.models, axis=1)
-        return before.memory._replace(similarity=similarity, norms=norms, steps=steps)
+        return before.memory._replace(similarity=similarity, norms=norms)
+
+    def settle(self, before: State, after: State) -> Looked:
+        """Return the steps of the clusters' models."""
+        return after.memory._replace(steps=jnp.linalg.norm(after.models - before.models, axis=1))
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
         """Return the norms that decide."""
@@ -134,7 +132,7 @@ def split(state: State, uid: np.ndarray, eps1: float, eps2: float, min_size: int
         if gamma_max > 0 and gamma_max >= np.sqrt(max(across, 0.0) / 2):
             continue
         if active.all():
-            why = f"cluster {k} splits after round {round}, and there is no room for another; raise it"
+            why = f"cluster {k} splits after round {round}, which needs one more; raise it"
             raise SpecError(f"method.cfl_sattler.max_clusters = {len(active)}: {why}")
         new = int(np.argmin(active))
         labels[own[part == 1]] = new

@@ -6,13 +6,13 @@ training and the global model is FedAvg's. A client that holds no training data,
 and is scored with w.
 
 Readings:
-- Work of the personal model. Paper: its own number of steps and its own rate. Here: those of the global one's training, on the same
-  batches. Option: none.
-- Weights of the global mean. Paper: by samples or uniform, which its program's default is. Here: by samples. Option: `average =
+- Training of the personal model. Paper: its own number of steps and its own rate. Here: the same steps, rate and batches as the
+  global model's training. Option: none.
+- Weights of the global mean. Paper: by samples or uniform (its program's default). Here: by samples. Option: `average =
   "uniform"`.
 - lam. Paper: one number; its program also tries 0.1, 1 and 2 for each client by validation. Here: one number. Option: `lam`.
 
-Communication per participant and round: one model down, one update up. The personal model stays where it is.
+Communication per participant and round: one model down, one update up.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from collections.abc import Callable
 
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.at_home import AtHome
-from cfljax.round.entry import entry
+from cfljax.round.recipes import AtHome, entry, option
 from cfljax.types import Array, Hyper
 
 PAPER = "Li et al. 2021"
@@ -32,7 +30,7 @@ PAPER = "Li et al. 2021"
 
 @dataclasses.dataclass(frozen=True)
 class Ditto(AtHome):
-    """Ditto: FedAvg, and personal models pulled towards it."""
+    """Ditto: FedAvg, and personalized models pulled towards its model."""
 
     one_sum = True
 

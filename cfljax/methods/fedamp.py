@@ -5,11 +5,11 @@ The mixture is u_i = (1 − Σ_j ξ_ij) w_i + Σ_j ξ_ij w_j over j ≠ i, with 
 The client then makes its loss plus lam / (2 alpha) · ‖w − u_i‖² small. With lam = 0 it is local training.
 
 Readings:
-- Where local training begins. Paper: the minimum is what counts, its solver starts anywhere. Here: at w_i. Option: none.
-- Weights of the others that sum to more than 1. Paper: alpha is small enough. Here: they are divided by their sum, and w_i itself
-  has weight 0. Option: none.
-- Who is mixed. Paper: all clients, which all take part. Here: the last models of all that have trained. Option: none.
-- Numbers. Paper: alpha falls in the course of a run. Here: constant, with our defaults. Option: `alpha`, `sigma`, `lam`.
+- Start of local training. Paper: any, because only the minimum counts. Here: at w_i. Option: none.
+- Weights that sum to more than 1. Paper: alpha is small enough. Here: they are divided by their sum, and w_i itself has weight
+  0. Option: none.
+- Who is mixed. Paper: all clients; all take part. Here: the last models of all clients that have trained. Option: none.
+- Numbers. Paper: alpha falls during a run. Here: constant, with our defaults. Option: `alpha`, `sigma`, `lam`.
 - Attention. Paper: the above, and a heuristic with cosines (HeurFedAMP). Here: the above. Option: none.
 
 Communication per participant and round: u_i down, w_i up.
@@ -23,9 +23,7 @@ import dataclasses
 
 from cfljax.kernels.blocks import squared_distances
 from cfljax.lazy import jnp
-from cfljax.registry.options import option
-from cfljax.round.entry import entry
-from cfljax.round.peers import OwnModels, Peers
+from cfljax.round.recipes import OwnModels, Peers, entry, option
 from cfljax.types import Array, Hyper, LocalStep
 
 PAPER = "Huang et al. 2021"
@@ -33,7 +31,7 @@ PAPER = "Huang et al. 2021"
 
 @dataclasses.dataclass(frozen=True)
 class FedAMP(Peers):
-    """FedAMP: personal models, each pulled to a mixture of those near to it."""
+    """FedAMP: personalized models, each pulled to a mixture of similar models."""
 
     alpha: float = option(0.1, "step towards the others' models", above=0.0, traced=True)
     sigma: float = option(1.0, "squared distance at which attention has fallen to 1/e", above=0.0, traced=True)

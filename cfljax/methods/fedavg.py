@@ -1,7 +1,7 @@
 """FedAvg (McMahan et al. 2017): one global model, averaged over the participants of each round.
 
 Readings:
-- Weights. Paper: n_i over the samples of all clients. Here: n_i over those of the round's participants. Option: `average`.
+- Weights. Paper: n_i over the samples of all clients. Here: over the samples of the round's participants. Option: `average`.
 
 Communication per participant and round: one model down, one update up.
 """
@@ -11,9 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
+from cfljax.round.recipes import Clustered, entry, option
 
 PAPER = "McMahan et al. 2017"
 

@@ -4,12 +4,12 @@ In the rounds every client trains the body below one and the same random head. W
 whole model on its own samples, and is scored once more: `accuracy_finetuned`. The history is that of the model before.
 
 Readings:
-- What is fine-tuned. Paper: the whole model, or for comparison a part of it. Here: the whole. Option: none.
-- For how long. Paper: 5 epochs, which are 50 steps of its batches of 50 of 500 samples. Here: 50 steps. Option:
+- Fine-tuned part. Paper: the whole model, or for comparison a part of it. Here: the whole. Option: none.
+- Length of fine-tuning. Paper: 5 epochs, which are 50 of its steps. Here: 50 steps; 0 leaves it out. Option:
   `train.finetune_steps`; 0 leaves it out.
-- Its learning rate. Paper: 0.1 at first, with a decay in the rounds. Here: `train.lr`, without the decay. Option: none.
-- The head. Paper: random, or random with orthogonal rows. Here: random, as the model begins. Option: none.
-- Weights of the mean. Paper: by samples; its program has equal ones. Here: by samples. Option: `average = "uniform"`.
+- Its learning rate. Paper: 0.1 at first, with a decay over the rounds. Here: `train.lr`, without decay. Option: none.
+- Head. Paper: random, or random with orthogonal rows. Here: the model's random initial head. Option: none.
+- Weights of the mean. Paper: by samples; its program's are equal. Here: by samples. Option: `average = "uniform"`.
 
 Communication per participant and round: the body down, its update up.
 
@@ -20,11 +20,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.errors import SpecError
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import Value
-from cfljax.round.config import TrainOptions
-from cfljax.round.entry import entry
+from cfljax.round.recipes import entry
 
 PAPER = "Oh et al. 2022"
 
@@ -35,11 +32,10 @@ class FedBABU(FedAvg):
 
     parts, finetune_steps = (("head", "frozen"),), 50
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError for what cannot be combined in a run."""
-        super().check_run(where, train, data, model)
-        if train.schedule is not None:
-            raise SpecError(f'train.schedule = "{train.schedule}": the head of {where} does not train in the rounds; leave it out')
+    @property
+    def without(self) -> dict[str, str]:
+        """There is no turn of the head."""
+        return super().without | {"schedule": "its head does not train in the rounds"}
 
 
 fedbabu = entry("fedbabu", FedBABU)

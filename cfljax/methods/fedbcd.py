@@ -8,8 +8,8 @@ decay 1e-4, batches of 32): `train.lr`, `momentum`, `weight_decay`, `epochs`, `s
 has. Scored with z; the accuracy of the x_i is the diagnostic `accuracy_personal`.
 
 Readings:
-- Local training. Paper: SGD 0.005 with momentum 0.9 and weight decay 1e-4, batches of 32, 1 to 5 steps. Here: the same,
-  whatever `train` says. Option: `local_lr`, `local_momentum`, `local_weight_decay`, `local_batch`, `max_steps`.
+- Local training. Paper: SGD 0.005 with momentum 0.9 and weight decay 1e-4, batches of 32, 1 to 5 steps. Here: the same, not the
+  options of `train`. Option: `local_lr`, `local_momentum`, `local_weight_decay`, `local_batch`, `max_steps`.
 - Step of z. Paper: 1 for an MLP, 0.1 for a ResNet. Here: 1. Option: `lr_z`.
 
 Communication per participant and round: z down, one update up.
@@ -21,18 +21,14 @@ import dataclasses
 from typing import NamedTuple
 
 from cfljax import keys
-from cfljax.errors import SpecError
 from cfljax.federation.cohort import present
 from cfljax.kernels.mix import add_noise, sum_by
 from cfljax.lazy import jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from
-from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
-from cfljax.registry.options import Value, option
-from cfljax.round.common import first_model, keep_own, traffic
-from cfljax.round.config import PersonalConfig, TrainOptions
+from cfljax.round.recipes import PersonalConfig, Work, first_model, keep_own, option, traffic
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 PAPER = "Wu et al. 2021"
@@ -52,10 +48,10 @@ class Config(PersonalConfig):
     local_batch: int = option(32, "samples per local step", low=1)
     max_steps: int = option(5, "a participant takes 1 to this many local steps", low=1)
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+    @property
+    def without(self) -> dict[str, str]:
         """Local training is the method's own SGD."""
-        if train.optimizer != "sgd":
-            raise SpecError(f"{where}: local training is FedBCD's own SGD; leave out train.optimizer")
+        return super().without | {"optimizer": "local training is its own SGD"}
 
 
 class State(NamedTuple):
@@ -72,7 +68,7 @@ class State(NamedTuple):
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
-    """FedBCD: personal models pulled to a global one, which follows their mean."""
+    """FedBCD: personalized models pulled to a global one, which follows their mean."""
     working = solver.with_work(Work(None, config.max_steps, config.local_batch))
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:

@@ -13,25 +13,23 @@ unused for the longest time goes; if all are in use, the client stays with its b
 has not taken part yet is scored with the model that has the least loss on its data.
 
 Readings:
-- Time steps. Paper: new data come at each step, and a step has many rounds. Here: ten rounds. Option: `every`.
-- Data. Paper: a model is trained on what its clients have had for it in all steps. Here: on what they have in the round. Option:
-  none.
+- Time steps. Paper: new data arrive at each step, and a step has many rounds. Here: ten rounds. Option: `every`.
+- Data. Paper: a model trains on its clients' data of all steps. Here: on the data of the round. Option: none.
 - Start. Paper: one model for all; its program's FedDrift begins with one for each client. Here: one; or one for each client
-  when it first takes part, as far as there is room. Option: `begin = "each"`.
-- Merging. Paper: complete linkage, up to delta. Its program also has a threshold of its own for it, average linkage, and isolation
-  for several steps. Here: as in the paper. Option: none.
-- Drifts. Paper: each client that drifts begins a model (FedDrift), or all that drift in a step begin one together and nothing is
-  merged (FedDrift-Eager). Here: the first. Option: none.
-- New models. Paper: initialised anew; its program goes on from the client's best one. Here: w_0, so that models that become one
-  have a common start. Option: none.
+  when it first takes part, up to `max_clusters`. Option: `begin = "each"`.
+- Merging. Paper: complete linkage, up to delta. Its program has another threshold for it, average linkage, and isolation for
+  several steps. Here: as in the paper. Option: none.
+- Drifts. Paper: each client that drifts begins a model (FedDrift), or all that drift in a step share one and nothing is merged
+  (FedDrift-Eager). Here: the first. Option: none.
+- New models. Paper: initialised; its program continues from the client's best one. Here: w_0, so that models that merge have a
+  common start. Option: none.
 - Measure. Paper: losses; its program compares accuracies. Here: losses. Option: none.
-- Merged models. Paper: their mean by the sizes of their data; its program counts clients and steps. Here: by the samples of the
-  clients that have them now. Option: none.
+- Merged models. Paper: their mean by the sizes of their data; its program counts clients and steps. Here: by the samples of
+  their current clients. Option: none.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update up. When it looks, all models down that were there before the
-step, and one more if it got a new or a merged one; in the first round of a step its losses
-up, one float for each of these models if they are several.
+Communication per participant and round: one model down, one update up. In the first round of a time step also all models down
+and one loss for each up, and one more model down for clients with a new or merged one.
 """
 
 from __future__ import annotations
@@ -44,30 +42,21 @@ from cfljax.kernels.mix import members, usable
 from cfljax.kernels.unite import complete_linkage
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.choice import join
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
-from cfljax.round.state import State
+from cfljax.round.recipes import Ask, Clustered, State, entry, join, option
 from cfljax.types import Array
 
 PAPER = "Jothimurugesan et al. 2023"
 
 
 class Known(NamedTuple):
-    """What is remembered besides the models."""
+    """What is remembered besides the models: w_0, f32[d]; the step in which each model was begun and the last one in which a client
+    took it, i32[K]; the last step in which each client looked, i32[C] (−1: never), and its least loss then, f32[C]."""
 
     first: Array
-    """f32[d]: w_0."""
     born: Array
-    """i32[K]: the step in which each model was begun."""
     used: Array
-    """i32[K]: the last step in which a client took each."""
     looked: Array
-    """i32[C]: the last step in which each client looked; −1: never."""
     loss: Array
-    """f32[C]: its least loss then."""
 
 
 class Look(NamedTuple):
@@ -89,13 +78,13 @@ class Look(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FedDrift(Clustered):
-    """FedDrift: clients whose loss rises begin new models, and models that do as well on each other's clients merge."""
+    """FedDrift: clients whose loss rises begin new models; models that fit each other's clients merge."""
 
     splits, makes_models = True, True
 
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
-    max_clusters: int = option(16, "the most models at a time", low=2)
-    delta: float = option(0.1, "a rise of the loss that isolates, and the distance of models that merge", low=0.0, traced=True)
+    max_clusters: int = option(16, "largest number of models at a time", low=2)
+    delta: float = option(0.1, "rise of the loss that begins a model; largest distance of merged models", low=0.0, traced=True)
     every: int = option(10, "rounds of a time step", low=1)
     begin: str = option(  # type: ignore[assignment]  # the recipe's function of this name is not used
         "one", "all clients begin with one model, or each with its own", choices=("one", "each")
@@ -156,8 +145,7 @@ def unions(ask: Ask, look: Look, delta: Array) -> Array:
     each = jnp.matmul(losses, weight.T, precision=jax.lax.Precision.HIGHEST) / jnp.maximum(total, 1.0)  # L_ij
     worse = each - jnp.diagonal(each)[:, None]
     apart = jnp.maximum(jnp.maximum(worse, worse.T), 0.0)
-    taken = total > 0
-    return complete_linkage(jnp.where(taken[:, None] & taken[None, :], apart, jnp.inf), delta)
+    return complete_linkage(jnp.where(jnp.outer(total, total) > 0, apart, jnp.inf), delta)
 
 
 def merged(ask: Ask, state: State, look: Look, root: Array) -> State:

@@ -10,13 +10,13 @@ holds −h / alpha in place of h: the sum of a client's moves, and on the server
 
 Readings:
 - The minimum. Paper: exact, or by some epochs of SGD. Here: the run's local training. Option: none.
-- Weights. Paper: uniform; its program divides alpha by n_i / mean n, so that unequal clients differ. Here: uniform. Option: none.
-- Steps. Paper: nothing more; its program clips gradients to norm 10. Here: no clipping. Option: none.
-- What is scored. Paper: the server's model w; its program scores the mean of all clients' last models. Here: w. Option: none.
-- Clusters. Paper: one model. Here: one model. Option: `groups = "true"` for FedDyn inside each true group.
-- Compression. Paper: none. Here: a client subtracts from its h_i what the server got of its move. Option: none.
+- Weights. Paper: uniform; its program divides alpha by n_i / mean n. Here: uniform. Option: none.
+- Clipping. Paper: none; its program clips gradients to norm 10. Here: none. Option: none.
+- Scored model. Paper: the server's w; its program scores the mean of all clients' last models. Here: w. Option: none.
+- Clusters. Paper: one model. Here: the same, or FedDyn inside each true group. Option: `groups = "true"`.
+- Compression. Paper: none. Here: a client subtracts from its h_i what the server received. Option: none.
 
-Communication per participant and round: one model down, one update up. h_i stays where it is.
+Communication per participant and round: one model down, one update up.
 
 `train.parts`, `train.freeze` and `train.server` are refused.
 """
@@ -25,9 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.registry.options import option
-from cfljax.round.control import Controlled
-from cfljax.round.entry import entry
+from cfljax.round.recipes import Controlled, entry, option
 from cfljax.types import Array, Hyper, LocalStep
 
 PAPER = "Acar et al. 2021"

@@ -9,17 +9,17 @@ model with the largest weight.
 All K models of a participant are trained on the same stream of batches. With `clusters = 1` it is FedAvg.
 
 Readings:
-- Initial models. Paper: random. Here: independent draws, since equal models would stay equal. Option: none.
+- Initial models. Paper: random. Here: drawn independently, because equal models would stay equal. Option: none.
 - Initial mixtures. Paper: any; its program begins with equal weights. Here: equal weights. Option: none.
-- Weights of the mean. Paper: n_i over the samples of all clients; where its program samples clients, the others keep the old
-  model in that mean. Here: n_i over those of the round's participants. Option: `average`.
+- Weights of the mean. Paper: n_i over the samples of all clients; if its program samples clients, the others keep the old model
+  in that mean. Here: over the samples of the round's participants. Option: `average`.
 - Loss of a batch. Paper: the sum over samples of q times loss. Here: its mean over the batch, as in its program, so that a
-  model that explains little of a client moves little. Option: none.
+  model that explains few samples moves little. Option: none.
 - Clients not drawn. Paper: all take part. Here: they keep their mixtures, as in its program. Option: none.
-- Mixture of a newcomer. Paper: E-steps with fixed models; its program does one at each evaluation, from the mixture before.
-  Here: ten, from equal weights. Option: `newcomer_steps`.
+- Mixture of a newcomer. Paper: E-steps with fixed models; its program does one at each evaluation. Here: ten, from equal
+  weights. Option: `newcomer_steps`.
 
-Communication per participant and round: K models down, K updates up. The mixture stays with the client.
+Communication per participant and round: K models down, K updates up.
 
 A newcomer, as any client that has not been drawn yet, gets its mixture by `newcomer_steps` E-steps on its own training
 samples from equal weights, with the models as they are. A client without training samples has one model, the one of least
@@ -30,8 +30,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.round.entry import entry
-from cfljax.round.soft import Soft
+from cfljax.round.recipes import Soft, entry
 
 PAPER = "Marfoq et al. 2021"
 

@@ -11,26 +11,25 @@ Readings. The published text and the authors' program differ; the defaults follo
 - Length of a pre-training. Paper: E epochs (Algorithm 3). Here: 50 mini-batch steps, with the proximal term (the program).
   Option: `pretrain_epochs`.
 - Start of a group. Paper: w_0 (Algorithm 2, line 2); Algorithm 3 prints the mean of the members' updates. Here: the mean of
-  their pre-trained weights (the program). The directions are the same. Option: none.
+  their pre-trained weights (the program), which gives the same directions. Option: none.
 - Number of groups. Paper: given. Here: the same, or found from the updates of alpha · `most` clients, which the cold start then
   groups (`round/auto.py`). Option: `clusters = "auto"`, `auto`, `most`.
 - K-means of the cold start. Paper: K-means++. Here: ten restarts, at most 20 iterations (the program). Option: none.
-- Newcomer. Paper: from the auxiliary global model, against the groups' latest updates. Here: from w_0, against the cold-start
-  directions (the program), as one round's update of a group soon says more about who took part than about the group: on MNIST
-  newcomers then join almost at random. `"auxiliary"` compares with the groups' models as seen from the auxiliary one, where the
-  newcomer starts, and there agrees with "initial" on nine of ten. Option: `newcomer = "latest"`.
-- When newcomers are assigned. Paper: when they come. Here: with "initial" the answer does not depend on the round, so all of
-  them are computed in `setup`; a client still gets its label when it first takes part. Otherwise pre-training takes the round's
-  learning rate, also where it is for scoring only. Option: none.
+- Newcomer. Paper: starts from the auxiliary global model, and is compared with the groups' latest updates. Here: starts from
+  w_0, and is compared with the cold-start directions (the program): a group's latest update depends on who took part, and on
+  MNIST newcomers then join almost at random. `"auxiliary"` compares with the groups' models as seen from the auxiliary model.
+  Option: `newcomer = "latest"`.
+- When newcomers are assigned. Paper: when they arrive. Here: with "initial" before the first round, which is the same; a client
+  gets its label when it first takes part. Option: none.
 - First round of a newcomer. Paper: E − 1 epochs after pre-training. Here: all (the program). Option: none.
 - Weights inside a group. Paper: by samples. Here: the same. Option: `average`.
-- Inter-group aggregation. Paper: pull towards the others (Algorithm 2, line 19), or eq. 20. Here: the former; `"weighted"` is
+- Inter-group aggregation. Paper: a pull towards the others (Algorithm 2, line 19), or eq. 20. Here: the former; `"weighted"` is
   the program's. Option: `inter_group = "normalised"`.
-- Times. Paper: one cold start. Here: one; or another after each `every` rounds (`round/anew.py`). Option: `every`.
-- Random group. Paper: once. Here: the same; the program draws at each selection. Option: `rac = "always"`.
+- Re-clustering. Paper: none. Here: none, or a new cold start every few rounds (`round/anew.py`). Option: `every`.
+- Random group. Paper: drawn once. Here: the same; the program draws at each selection. Option: `rac = "always"`.
 
-Communication of a round: per participant one model down and one update up; per pre-training one model down and one update
-up, in the round in which it happens: the cold start's in round 0, a newcomer's when it first takes part.
+Communication of a round: one model down, one update up, and the same for each pre-training: of the cold start in round 0, of a
+newcomer when it first takes part.
 """
 
 from __future__ import annotations
@@ -43,20 +42,12 @@ import numpy as np
 from cfljax import keys
 from cfljax.devices.quick import quick_jit
 from cfljax.errors import SpecError
+from cfljax.kernels.choose import random_of
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
-from cfljax.lazy import jax, jnp
+from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import Value, option
-from cfljax.round.anew import every
-from cfljax.round.ask import Ask
-from cfljax.round.auto import CountedConfig
-from cfljax.round.before import Before
-from cfljax.round.clustered import Clustered
 from cfljax.round.cold_start import COLD_STARTS, first_groups
-from cfljax.round.config import TrainOptions
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import Begun, Done, State
+from cfljax.round.recipes import Ask, Before, Begun, Clustered, CountedConfig, Done, State, entry, every, option, similarity
 from cfljax.types import Array, Hyper, LocalStep, on_host
 
 PAPER = "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed data-driven measure”"
@@ -64,38 +55,37 @@ NEWCOMER = ("initial", "latest", "auxiliary")
 
 
 class Compass(NamedTuple):
-    """What the assignment of newcomers needs."""
+    """What the assignment of newcomers needs: the model f32[d] that they train from, w_0 or the auxiliary global one; what their
+    updates are compared with, f32[K, d], the mean update of each group in the cold start, its latest update, or its model minus
+    `start`; the groups that have members from the cold start and that had members in the last round, bool[K]; and who has trained
+    for the cold start, bool[C]."""
 
     start: Array
-    """f32[d]: the model that they train from, w_0 or the auxiliary global model."""
     directions: Array
-    """f32[K, d] that their updates are compared with: the mean update of each group in the cold start, its latest update, or its
-    model minus `start`."""
     active: Array
-    """bool[K]: groups that have members from the cold start."""
+    moved: Array
     founder: Array
-    """bool[C]: who has trained for the cold start."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FedGroup(CountedConfig, Clustered):
-    """FedGroup: groups from the directions of first updates; FedGrouProx with mu."""
+    """FedGroup: clusters from the directions of first updates; FedGrouProx with mu."""
 
     clusters: int | str = option(3, 'number of groups, or "auto": found before the first round', low=1, choices=("auto",))
     cold_start: str = option("edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=COLD_STARTS)
     alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
     pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)
-    pretrain_epochs: int | None = option(None, "epochs of a pre-training, in place of pretrain_steps", low=1)
+    pretrain_epochs: int | None = option(None, "epochs of a pre-training, instead of pretrain_steps", low=1)
     newcomer: str = option("initial", "where a newcomer starts, and what it is compared with", choices=NEWCOMER)
     assign: str = option("eq9", "a newcomer joins the closest group, or a random one (RAC)", choices=("eq9", "random"))
     rac: str = option("once", "a random group for good, or a new one at each selection", choices=("once", "always"))
     eta_g: float = option(0.0, "step of the inter-group aggregation", low=0.0, traced=True)
-    inter_group: str = option("difference", "reading of the inter-group aggregation", choices=READINGS)
+    inter_group: str = option("difference", "formula of the inter-group aggregation", choices=READINGS)
     mu: float = option(0.0, "strength of the proximal term (FedGrouProx)", low=0.0, traced=True)
     average: str = option("samples", "weights of the participants inside a group", choices=AVERAGES)
     every: int | None = every()
     similarity: str = similarity()
-    snapshots: bool = option(False, "keep the EDC and MADC matrices of the cold start")
+    snapshots: bool = option(False, "keep the EDC and MADC matrices of the last cold start")
 
     @property
     def newcomers_train(self) -> bool:
@@ -120,18 +110,10 @@ class FedGroup(CountedConfig, Clustered):
         """Raise SpecError for options that contradict each other."""
         if self.pretrain_epochs is not None and self.pretrain_steps != 50:
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
-        if self.every is not None and self.snapshots:
-            why = "they are of one clustering; leave one of them out"
-            raise SpecError(f"{where}.every = {self.every} with snapshots = true: {why}")
         if self.clusters == "auto" and self.cold_start == "rcc":
-            raise SpecError(f'{where}.clusters = "auto": cold_start = "rcc" looks at no updates; give a number of clusters')
-
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError for what cannot be combined in a run."""
-        super().check_run(where, train, data, model)
-        if train.server is not None and self.moving:
-            why = "newcomers are compared with what the round made of the models, before the server's step"
-            raise SpecError(f'train.server with {where}.newcomer = "{self.newcomer}": {why}; take "initial"')
+            raise SpecError(
+                f'{where}.clusters = "auto": cold_start = "rcc" has no updates to find it by; give a number of clusters'
+            )
 
     def step(self, hyper: Hyper) -> LocalStep:
         """SGD with a proximal term."""
@@ -148,24 +130,21 @@ class FedGroup(CountedConfig, Clustered):
         parts = [(ids, moves)] if self.similarity == "exact" else ask.updates_in_parts(start, ids, **self.length)
         directions, active = ask.means(parts, found, most), np.isin(np.arange(most), found)
         active[0] |= not active.any()  # if no update is finite, all clients join group 0
-        asked = ask.asked.copy()
         others, guess = np.flatnonzero(np.asarray(ask.federation.holds) & (labels < 0)), labels.copy()
         if not self.newcomers_train:
-            guess[others] = np.asarray(quick_jit(_random)(ask.fold("rac"), ask.uid, active))[others]
+            guess[others] = np.asarray(quick_jit(random_of)(ask.fold("rac"), ask.uid, active))[others]
         elif not self.moving:
-            for part, moved in ask.updates_in_parts(start, others, **self.length):
-                guess[part] = quick_jit(newcomer_group)(directions, moved, active)  # eq. 9
-        ask.asked = asked  # the others are billed when they join
-        return Begun(
-            start + directions, labels, guess, memory=Compass(*map(on_host, (start, directions, active, asked))), extras=snapshot
-        )
+            closest = quick_jit(newcomer_group)  # eq. 9
+            guess[others] = ask.joining(start, others, lambda moves: closest(directions, moves, active), **self.length)
+        compass = Compass(*map(on_host, (start, directions, active, active, ask.asked)))
+        return Begun(start + directions, labels, guess, memory=compass, extras=snapshot)
 
     def choose(self, ask: Ask, state: State) -> Array:
         """i32[S]: its group, also that of newcomers; with `rac = "always"` a random one of all but founders."""
         own = state.labels[ask.cohort.ids]
         if self.newcomers_train or self.rac == "once":
             return super().choose(ask, state)
-        drawn = _random(keys.fold(ask.key, "rac"), ask.federation.uid[ask.cohort.ids], state.memory.active)
+        drawn = random_of(keys.fold(ask.key, "rac"), ask.federation.uid[ask.cohort.ids], state.memory.active)
         return jnp.where(state.memory.founder[ask.cohort.ids] & (own >= 0), own, drawn)
 
     def join(self, ask: Ask, state: State) -> Array:
@@ -181,29 +160,26 @@ class FedGroup(CountedConfig, Clustered):
         return inter_group(models, hyper["eta_g"], self.inter_group, state.memory.active)
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Compass:
+        """Return which groups have moved."""
+        return before.memory._replace(moved=done.moved) if self.moving else before.memory
+
+    def settle(self, before: State, after: State) -> Compass:
         """Return what newcomers are compared with from now on: from the auxiliary model, the groups' latest updates (a group that
         has not moved keeps its last), or where the groups' models lie."""
-        compass = before.memory
+        compass = after.memory._replace(directions=before.memory.directions)
         if not self.moving:
             return compass
         seen = compass.active & jnp.isfinite(after.models).all(axis=1)
         start = jnp.where(seen[:, None], after.models, 0.0).sum(axis=0) / jnp.maximum(seen.sum(), 1)
-        latest = jnp.where(done.moved[:, None], after.models - before.models, compass.directions)
+        latest = jnp.where(compass.moved[:, None], after.models - before.models, compass.directions)
         from_start = jnp.where(compass.active[:, None], after.models - start, 0.0)
         return compass._replace(start=start, directions=latest if self.newcomer == "latest" else from_start)
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
         """Return the newcomers of the round, and how many clients each group has had so far."""
-        new = ask.cohort.mask & (before.labels[ask.cohort.ids] < 0)
         groups = jnp.where(after.labels >= 0, after.labels, after.clusters)
         members = jnp.zeros(after.clusters, jnp.int32).at[groups].add(1, mode="drop")
-        return {"newcomers": jnp.sum(new, dtype=jnp.int32), "members": members}
-
-
-def _random(key: Array, uid: Array, active: Array) -> Array:
-    """i32[n]: RAC, one of the active groups for each identity."""
-    draws = jax.vmap(lambda k: keys.bits(k, active.size))(keys.fold_each(key, "client", jnp.asarray(uid)))
-    return jnp.argmax(jnp.where(active, (draws >> 1) + 1, 0), axis=1).astype(jnp.int32)
+        return {"newcomers": jnp.sum(ask.cohort.mask & (before.labels[ask.cohort.ids] < 0), dtype=jnp.int32), "members": members}
 
 
 fedgroup = entry("fedgroup", FedGroup)

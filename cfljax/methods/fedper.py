@@ -3,8 +3,8 @@
 Both are trained together on the client's data. A client that has not been drawn yet has the head that all begin with.
 
 Readings:
-- The personal layers. Paper: the last ones, their number is varied. Here: the last dense layer. Option: `train.parts` with fedavg.
-- Participants. Paper: all clients in each round. Here: those of the run. Option: `train.participation`.
+- Personal layers. Paper: the last ones, in varying number. Here: the last dense layer. Option: `train.parts` with fedavg.
+- Participants. Paper: all clients in each round. Here: the run's. Option: `train.participation`.
 - Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
 
 Communication per participant and round: the body down, its update up.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.entry import entry
+from cfljax.round.recipes import entry
 
 PAPER = "Arivazhagan et al. 2019"
 

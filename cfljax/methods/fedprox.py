@@ -3,7 +3,7 @@
 Readings:
 - Draw and weights. Paper: clients drawn by their number of samples, then the plain mean. Here: a uniform draw, weights by
   samples, as in FedAvg. Option: `average = "uniform"` for the weights.
-- Unfinished local work. Paper: part of its subject. Here: `train.stragglers` of the run, for every method. Option: none.
+- Partial local work. Paper: part of the method. Here: `train.stragglers`, for every method. Option: none.
 
 Communication per participant and round: one model down, one update up.
 """
@@ -13,8 +13,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.entry import entry
+from cfljax.round.recipes import entry, option
 from cfljax.types import Hyper, LocalStep
 
 PAPER = "Li et al. 2020"

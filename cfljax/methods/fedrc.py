@@ -8,17 +8,14 @@ taken out. Then π_ik = mean_j q_ijk, every model is trained on the loss weighte
 scored by the mean of the models' probabilities, weighted by π. With `clusters = 1` it is FedAvg.
 
 Readings:
-- Sums of C. Paper: over all clients. Here: over all that have been drawn so far, each with its sums of its last round; those
-  of a round enter the next round's C (its program does so with all clients, of which those not drawn count 1/M per label).
-  Option: none.
-- First round. Paper: not said. Here: C is equal for all labels, so that the E-step is FedEM's, as in its program. Option:
-  none.
-- Label without weight. Paper: nothing; C = 0 would give it to the cluster for certain, and in its program C is at least 1e-8
-  before it is divided by its sum. Here: C is at least 1e-6, and all C_k(y) are equal for a label that nobody has had.
-  Option: none.
+- Sums of C. Paper: over all clients. Here: over all clients that have been drawn, by their last rounds. Its program uses all
+  clients, and undrawn ones count 1/M per label. Option: none.
+- First round. Paper: not said. Here: C is equal for all labels, so the E-step is FedEM's, as in its program. Option: none.
+- Label without weight. Paper: nothing, although C = 0 gives it to the cluster for certain; its program bounds C by 1e-8. Here:
+  C is at least 1e-6, and equal for a label that nobody has had. Option: none.
 - Weights of the mean. Paper: by samples of all clients. Here: by samples of the round's participants. Option: `average`.
-- Mixture of a newcomer. Paper: not said; in its program newcomers get no C, so their E-step is FedEM's. Here: ten E-steps with
-  models and C as they are. Option: `newcomer_steps`.
+- Mixture of a newcomer. Paper: not said; in its program newcomers have no C, so their E-step is FedEM's. Here: ten E-steps with
+  the current models and C. Option: `newcomer_steps`.
 
 Communication per participant and round: K models and K · M floats (C, M classes) down, K updates and K · M floats (its sums
 of q by label) up.
@@ -34,9 +31,7 @@ import dataclasses
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.solver import Solver
-from cfljax.round.entry import entry
-from cfljax.round.samples import in_lists, sample_labels
-from cfljax.round.soft import Mixed, Soft
+from cfljax.round.recipes import Mixed, Soft, entry, in_lists, sample_labels
 from cfljax.types import Array, Cohort, Federation
 
 PAPER = "Guo et al. 2024"
@@ -48,7 +43,7 @@ TOGETHER = 16
 
 @dataclasses.dataclass(frozen=True)
 class FedRC(Soft):
-    """FedRC: FedEM, whose clusters differ in what labels mean and not in which labels there are."""
+    """FedRC: FedEM whose clusters differ in the meaning of labels, not in their frequencies."""
 
     def first_memory(self, federation: Federation) -> Array:
         """f32[C, K, M]: each client's sums of q over its samples of each label, in its last round."""

@@ -4,11 +4,11 @@ A participant first trains its head for some epochs with the body that it was se
 averaged, the head stays.
 
 Readings:
-- Epochs. Paper: τ gradient steps of the head, one update of the body; in its experiments epochs, 10 and 1 or 5. Here: epochs, those
-  of the body by `train.epochs`. Option: `head_epochs`.
-- Weights of the mean. Paper: uniform; its program has them by samples. Here: uniform. Option: `average = "samples"`.
-- What is scored. Paper: its program trains all heads for ten epochs after the last round and scores once more. Here: the models
-  as the rounds leave them. Option: none.
+- Epochs. Paper: τ gradient steps of the head, one update of the body; in its experiments epochs, 10 and 1 or 5. Here: epochs;
+  `train.epochs` is for the body. Option: `head_epochs`.
+- Weights of the mean. Paper: uniform; its program weights by samples. Here: uniform. Option: `average = "samples"`.
+- Scored models. Paper: its program trains all heads for ten more epochs after the last round. Here: the models after the last
+  round. Option: none.
 
 Communication per participant and round: the body down, its update up.
 
@@ -19,12 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.errors import SpecError
-from cfljax.local.schedule import Work
-from cfljax.registry.options import Value, option
-from cfljax.round.clustered import Clustered
-from cfljax.round.config import TrainOptions
-from cfljax.round.entry import entry
+from cfljax.round.recipes import Clustered, Work, entry, option
 
 PAPER = "Collins et al. 2021"
 
@@ -38,13 +33,10 @@ class FedRep(Clustered):
     head_epochs: int = option(10, "epochs of the head, before those of the body", low=1)
     average: str = option("uniform", "weights of the participants", choices=("uniform", "samples"))
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError for what cannot be combined in a run."""
-        super().check_run(where, train, data, model)
-        if train.steps is not None:
-            raise SpecError(f"train.steps = {train.steps}: {where} counts epochs; give train.epochs")
-        if train.schedule is not None:
-            raise SpecError(f'train.schedule = "{train.schedule}": {where} has this schedule itself; set {where}.head_epochs')
+    @property
+    def without(self) -> dict[str, str]:
+        """Turns are counted in epochs."""
+        return super().without | {"steps": "it counts epochs", "schedule": "it has this schedule itself, with head_epochs"}
 
     def work(self, work: Work) -> Work:
         """Epochs of the head, then those of the body."""

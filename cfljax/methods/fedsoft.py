@@ -8,25 +8,23 @@ with odds v_is ∝ u_is n_i. Only one model is trained and sent by a client, how
 is scored; the cluster model with the client's largest share gives the diagnostic `accuracy_cluster`.
 
 Readings:
-- Clients of a cluster. Paper: for each cluster a number of clients, drawn from all with odds v_is. Here: for each cluster a
-  share of the round's participants, so drawn without replacement (its program), and averaged equally; whom no cluster draws
-  does nothing. Option: none.
-- How many are drawn. Paper: a fixed number for each cluster (15 in its program as published). Here: a share of the
-  participants, rounded up. Option: `selected`.
-- Least share. Paper: a small σ where a client has no sample of a cluster; its shares then sum to more than 1. Here: no share
-  is below it, and the shares are divided by their sum, so that the pull has strength lam for everybody. Option: `floor`.
-- Who estimates. Paper: all clients, every τ rounds. Here: all that have arrived, every τ rounds, and a client in the round in
-  which it arrives. Option: `tau`.
-- Start of local training. Paper: the minimum of the loss with its pull, from wherever; its program goes on from the client's
-  last personal model. Here: the same, or from Σ_s u_is c_s. Option: `start = "centres"`.
-- Optimiser. Paper: not said; its program has one Adam per client for the whole run. Here: the run's, which begins anew in each
-  round. Option: `train.keep_state`.
-- Initial models. Paper: random. Here: clients start at w_0, as in other methods, clusters at independent draws. Option: none.
-- Personal model. Paper: the client's. Here: as the server has received it, which differs with `train.compress` or
-  `train.privacy`. Option: none.
+- Clients of a cluster. Paper: each cluster draws a number of clients with odds v_is. Here: each draws a share of the round's
+  participants without replacement (its program) and averages them equally. Option: none.
+- Draw size. Paper: a fixed number for each cluster (15 in the published program). Here: a share of the participants, rounded
+  up. Option: `selected`.
+- Least share. Paper: a small σ if a client has no sample of a cluster; its shares then sum to more than 1. Here: shares have
+  this minimum and are divided by their sum. Option: `floor`.
+- Who estimates. Paper: all clients, every τ rounds. Here: all that have arrived, and a client in the round in which it arrives.
+  Option: `tau`.
+- Start of local training. Paper: any; its program continues from the client's last personal model. Here: the same, or Σ_s u_is
+  c_s. Option: `start = "centres"`.
+- Optimiser. Paper: not said; its program keeps one Adam per client for the whole run. Here: the run's, reset in each round.
+  Option: `train.keep_state`.
+- Initial models. Paper: random. Here: clients start at w_0, clusters at independent draws. Option: none.
+- Personal model. Paper: the client's. Here: as the server received it, after `train.compress` or `train.privacy`. Option: none.
 
-Communication per participant and round: K models down, one model up, for those that a cluster draws; and from every client K
-models down and K floats up, in each round of estimates.
+Communication per participant and round: K models down, one model up if a cluster draws it; K models down and K floats up for
+every client in each round of estimates.
 
 A newcomer, as any client that has not trained yet, is scored with the cluster model of its largest share u_is, which is
 estimated from its own training samples every `tau` rounds like all others (it sends nothing). A client without training
@@ -40,19 +38,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cfljax import keys
-from cfljax.errors import SpecError
+from cfljax.kernels.choose import drawn_by
 from cfljax.kernels.mix import replace_by, sum_by
 from cfljax.lazy import jax, jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
-from cfljax.registry.options import Value, option
-from cfljax.round.choice import need_clients
-from cfljax.round.common import first_model, first_models, keep_own, traffic
-from cfljax.round.config import PersonalConfig, TrainOptions
-from cfljax.round.samples import mean_over_samples
+from cfljax.round.recipes import (
+    PersonalConfig,
+    first_model,
+    first_models,
+    keep_own,
+    mean_over_samples,
+    need_clients,
+    option,
+    traffic,
+)
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic
 
 PAPER = "Ruan & Joe-Wong 2022"
@@ -65,17 +67,17 @@ class Config(PersonalConfig):
     served = "centres"
 
     clusters: int = option(2, "number of cluster models", low=1)
-    tau: int = option(2, "rounds from one estimate of the shares to the next", low=1)
+    tau: int = option(2, "rounds between estimates of the shares", low=1)
     start: str = option("own", "train from the last personal model, or from the mean of cluster models", choices=("own", "centres"))
     lam: float = option(0.1, "strength of the pull of personal models to the cluster models", low=0.0, traced=True)
     selected: float = option(0.6, "share of the participants that each cluster draws", above=0.0, high=1.0, traced=True)
-    floor: float = option(1e-4, "least share of a cluster in a client", above=0.0, high=1.0, traced=True)
+    floor: float = option(1e-4, "smallest share of a cluster in a client's mixture", above=0.0, high=1.0, traced=True)
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError for what cannot be combined in a run."""
-        if train.transit.privacy is not None and self.start == "own":
-            why = "whole personal models would be summed, of which only the last change is clipped"
-            raise SpecError(f'{where}.start = "own" with train.privacy: {why}; give start = "centres"')
+    @property
+    def without(self) -> dict[str, str]:
+        """Whole personal models are summed where they are the start."""
+        why = 'with start = "own" whole personal models are summed, but only their last change is clipped'
+        return super().without | ({"privacy": why} if self.start == "own" else {})
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """Count a participant in the sums of several clusters."""
@@ -101,7 +103,7 @@ class State(NamedTuple):
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
-    """FedSoft: personal models pulled to several cluster models, by what a client has of each."""
+    """FedSoft: personalized models pulled to several cluster models, by the client's share of each."""
     k = config.clusters
     pulling = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["lam"]))
 
@@ -171,16 +173,6 @@ def sent(federation: Federation, cohort: Cohort, due: Array, clusters: int) -> T
     told = traffic(cohort, vectors_down=clusters)
     asked = clusters * jnp.sum(due & (federation.arrive <= cohort.round), dtype=jnp.int32)
     return told._replace(vectors_down=told.vectors_down + asked, floats_up=told.floats_up + asked)
-
-
-def drawn_by(key: Array, weight: Array, mask: Array, uid: Array, share: Array) -> Array:
-    """bool[K, S]: which participants (mask bool[S], identities i32[S]) each cluster draws: `share` of them, rounded up, without
-    replacement, with odds `weight` f32[K, S]. `key` is that of the round."""
-    luck = jax.vmap(lambda one: jax.random.gumbel(one, weight.shape[:1]))(keys.fold_each(key, "selection", uid)).T
-    order = jnp.argsort(-jnp.where(mask & (weight > 0), jnp.log(weight) + luck, -jnp.inf), axis=1)
-    rank = jnp.argsort(order, axis=1)
-    number = jnp.ceil(share * jnp.sum(mask) - 1e-4)
-    return (rank < number) & mask & (weight > 0)
 
 
 fedsoft = Entry(Config, make)

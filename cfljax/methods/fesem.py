@@ -10,21 +10,21 @@ new weights. As all W_i are w_0 at first, the clients of the first round join on
 round they may all stay with it, and the method is FedAvg; with a draw in each round clients part by when they came.
 
 Readings:
-- First memberships. Paper: not said. Here: K-means of random points in [−0.01, 0.01], as in the program, in which the means of
-  these points are those of the first step, too. Option: none.
+- First memberships. Paper: not said. Here: K-means of random points in [−0.01, 0.01], as in the program, which also uses the
+  means of these points in the first step. Option: none.
 - What is compared. Paper: whole models. Here: the kernel of the last dense layer, as in the program. Option: `compare`.
-- Who is clustered. Paper: all clients. Here: clients that have trained; the others stay in their first cluster. In the
-  program everybody trains in each round. Option: none.
-- A cluster of one client. Paper: trains. Here: the same; the program leaves it as it is. Option: none.
-- Weights of the mean. Paper: uniform. Here: uniform, as in the program; FedGroup's program of Table 3 has them by samples.
-  Option: `average = "samples"`.
+- Who is clustered. Paper: all clients. Here: clients that have trained; the others stay in their first cluster. In the program
+  all train in each round. Option: none.
+- Clusters of one client. Paper: trained. Here: the same; the program leaves them unchanged. Option: none.
+- Weights of the mean. Paper: uniform. Here: the same; FedGroup's program of Table 3 weights by samples. Option: `average =
+  "samples"`.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
-- W_i of a client that has not trained, with FedGroup's program. Paper: not said. Here: w_0, as in that program; or its
-  weights after one local epoch from w_0. Option: `fesem_init`.
+- W_i of an untrained client, in FedGroup's program. Paper: not said. Here: w_0, as in that program; or its weights after one
+  local epoch. Option: `fesem_init`.
 
-Communication per participant and round: one model down, one up (the server keeps W_i and finds the nearest centre); with
-`fesem_init = "own"` one down and one up more for every client that trains, in round 0.
+Communication per participant and round: one model down, one up; with `fesem_init = "own"` the same once more for every client
+that trains, in round 0.
 
 A newcomer has no weights to compare: it takes the centre, of those in use, with the least loss on its labelled samples.
 """
@@ -44,13 +44,7 @@ from cfljax.kernels.mix import members, usable
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES
 from cfljax.models.flat import head_of, part_of
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.auto import CountedConfig
-from cfljax.round.clustered import Clustered
-from cfljax.round.common import first_model, first_models
-from cfljax.round.entry import entry
-from cfljax.round.state import Done, State
+from cfljax.round.recipes import Ask, Clustered, CountedConfig, Done, State, entry, first_model, first_models, option
 from cfljax.types import Array
 
 PAPER = "Xie et al. 2020"
@@ -81,7 +75,7 @@ class FeSEM(CountedConfig, Clustered):
     clusters: int | str = option(4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",))
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
     program: str = option("authors", "the program that is followed: its authors', or FedGroup's", choices=("authors", "fedgroup"))
-    compare: str = option("last", 'kernel of the last dense layer, or "head", "whole", or parameters by how their paths begin')
+    compare: str = option("last", 'kernel of the last dense layer, or "head", "whole", or a prefix of parameter paths')
     fesem_init: str = option(
         "shared", "W_i of a client that has not trained: w_0, or one local epoch from it", choices=("shared", "own")
     )

@@ -7,14 +7,14 @@ clusters than `max_clusters` end the run with an error. A client that arrives af
 least loss.
 
 Readings:
-- Threshold. Paper: a distance, found by trying. Here: in units of the median distance of two clients, as distances of updates
-  have no natural scale (they grow with the model and the learning rate). Option: `unit = "absolute"`.
-- Metric and linkage. Paper: l1, l2 and cosine; single, complete, average and Ward's linkage are compared. Here: l1 and
-  complete. Option: `metric`, `linkage`.
+- Threshold. Paper: a distance, found by trial. Here: in units of the median distance of two clients, because distances of
+  updates grow with the model and the learning rate. Option: `unit = "absolute"`.
+- Metric and linkage. Paper: compares l1, l2 and cosine; single, complete, average and Ward's linkage. Here: l1 and complete.
+  Option: `metric`, `linkage`.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update up; and once, for the clustering, one model down and one
-update up per client, in the round after it. A client that comes after the clustering gets all models once.
+Communication per participant and round: one model down, one update up; and the same once for each client, in the round after
+the clustering. Clients that arrive later get all models once.
 """
 
 from __future__ import annotations
@@ -28,11 +28,7 @@ from cfljax.federation.cohort import present
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import State
+from cfljax.round.recipes import Before, State, entry, option, similarity
 
 PAPER = "Briggs et al. 2020"
 METRICS = {"l1": "l1", "l2": "euclidean", "cosine": "cosine"}
@@ -47,9 +43,9 @@ class FLHC(FedAvg):
     warmup_rounds: int = option(10, "rounds of FedAvg with all clients before the clustering", low=0)
     metric: str = option("l1", "distance of updates", choices=("l1", "l2", "cosine"))
     linkage: str = option("complete", "distance of clusters", choices=("complete", "average", "single", "ward"))
-    threshold: float = option(0.9, "clusters farther apart than this stay apart", low=0.0, traced=True)
-    unit: str = option("median", "of the threshold: the median distance of two clients, or 1", choices=("median", "absolute"))
-    max_clusters: int = option(32, "most clusters there is room for; one more is an error", low=1)
+    threshold: float = option(0.9, "distance above which clusters are not merged", low=0.0, traced=True)
+    unit: str = option("median", "unit of the threshold: the median distance of two clients, or 1", choices=("median", "absolute"))
+    max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)
     similarity: str = similarity()
 
     def check(self, where: str) -> None:

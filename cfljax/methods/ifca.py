@@ -4,25 +4,24 @@ Model averaging (their option II, the default): the participant trains from its 
 the mean of its members'. Gradient averaging (option I): one gradient g_i per participant, w_k ← w_k − lr/m · Σ_members g_i.
 
 Readings:
-- Averaging. Paper: gradients or models. Here: models, as in its experiments. Option: `aggregate = "gradient"`.
-- Data of the choice. Paper: a client's loss, on all its data or on some. Here: all; or the mini-batch of `train.batch` samples
-  with which local training begins, then with option I the gradient's, too. Option: `estimate = "batch"`.
-- Weights. Paper: uniform; its program for FEMNIST, where sizes differ, has them by samples, and so has FedGroup's. Here: uniform.
-  Option: `average = "samples"`.
+- Averaging. Paper: gradients (option I) or models (II). Here: models, as in its experiments. Option: `aggregate = "gradient"`.
+- Data of the choice. Paper: a client's loss on all its data or on some. Here: on all; or on the first mini-batch of local
+  training, which option I then uses for the gradient, too. Option: `estimate = "batch"`.
+- Weights. Paper: uniform; its FEMNIST program and FedGroup's program weight by samples. Here: uniform. Option: `average =
+  "samples"`.
 - The divisor m of option I. Paper: the round's machines. Here: the same. Option: none.
-- Initial models. Paper: random. For CIFAR-10 its program draws until each model is chosen; for FEMNIST it first trains each model
-  for 20 rounds on a random part of the clients. Here: random. Option: none.
-- Empty clusters. Paper: keep their model. Here: the same, or random participants are put into them, as Joint does. Option:
+- Initial models. Paper: random. Its CIFAR-10 program draws until each model is chosen; its FEMNIST program first trains each
+  model for 20 rounds on random clients. Here: random. Option: none.
+- Empty clusters. Paper: keep their model. Here: the same, or random participants are put into them, as in Joint. Option:
   `reseed`.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
-- Weight sharing. Paper: first layers shared by all clusters, in its federated EMNIST; its program shares none. Here: whole models.
+- Weight sharing. Paper: clusters share the first layers on federated EMNIST; its program shares none. Here: whole models.
   Option: `train.parts = { body = "all" }`.
-- What is scored. Paper: its program lets test machines choose by their loss on all test samples. Here: on half of them, and the
-  others are scored. Option: `train.test_clients_choose = "test_loss"`.
+- Scored samples. Paper: its program lets test machines choose by their loss on all test samples. Here: they choose on one half
+  and are scored on the other. Option: `train.test_clients_choose = "test_loss"`.
 
-Communication per participant and round: K models down, one update (or gradient) up. The number of the chosen cluster, a few
-bits, is not counted.
+Communication per participant and round: K models down, one update (or gradient) up. The index of the cluster is not counted.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.auto import CountedConfig
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
+from cfljax.round.recipes import Clustered, CountedConfig, entry, option
 
 PAPER = "Ghosh et al. 2020"
 

@@ -6,41 +6,31 @@ Loss and gradient are those of one mini-batch Z_i of `batch` samples, with which
 solver computes the chosen model's gradient on Z_i once more (the same numbers), so that no K × S × d array is ever held.
 
 Readings. No experiment in `experiments/` has been run with `"literal"` or `"sum"`:
-- Similarity. Paper: cos(∇L, Δw), where Δw is called the average gradient. Here: cos(−∇L, Δw), as Δw points downhill and the
-  printed one would send a device to the model that moves most against it; or −‖−lr ∇L − Δw‖. Option: `similarity = "literal"`,
-  `"euclidean"`.
-- Loss. Paper: the sum over the mini-batch (eq. 1). Here: its mean, so that λ and the step do not depend on the batch. The sum
-  holds for the step, too, and adds a model's penalty once, which is no sample's. Option: `loss_reduction = "sum"`.
-- First round. Paper: nothing. Here: there is no move yet, so S = 0 and the loss decides. Option: none.
-- Model that nobody chose. Paper: eq. 2. Here: to the letter, Δw = 0. Option: none.
+- Similarity. Paper: cos(∇L, Δw), where Δw is called the average gradient. Here: cos(−∇L, Δw), because Δw points downhill; or
+  −‖−lr ∇L − Δw‖. Option: `similarity = "literal"`, `"euclidean"`.
+- Loss. Paper: the sum over the mini-batch (eq. 1). Here: its mean, so that λ and the step do not depend on the batch size.
+  Option: `loss_reduction = "sum"`.
+- First round. Paper: nothing. Here: no model has moved yet, so S = 0 and the loss decides. Option: none.
+- Model that nobody chose. Paper: eq. 2. Here: the same, Δw = 0. Option: none.
 - Weights of the members. Paper: uniform (eq. 7). Here: the same. Option: `average`.
-- Empty clusters. Paper: K random devices, one into each cluster, "per iteration". Here: in rounds in which a cluster is empty.
+- Empty clusters. Paper: K random devices, one into each cluster, "per iteration". Here: only in rounds with an empty cluster.
   Option: `reseed`.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
-- Device without a cluster. Paper: all take part. Here: it is scored by the same rule, on a mini-batch that does not change from
-  round to round. Option: none.
+- Device without a cluster. Paper: all take part. Here: scored by the same rule, on a fixed mini-batch. Option: none.
 
-Communication per participant and round: K models down, and the K last moves where not everybody takes part in each round (else
-devices know the broadcast before); one model up.
+Communication per participant and round: K models down, one model up. If not all clients take part in each round, also the K
+last moves down.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from cfljax.errors import SpecError
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_cost, move_similarity
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.local.schedule import Work
-from cfljax.registry.options import Value, option
-from cfljax.round.ask import Ask
-from cfljax.round.auto import CountedConfig
-from cfljax.round.clustered import Clustered
-from cfljax.round.config import TrainOptions
-from cfljax.round.entry import entry
-from cfljax.round.state import State
+from cfljax.round.recipes import Ask, Clustered, CountedConfig, State, Work, entry, option
 from cfljax.types import Array, Hyper
 
 PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"
@@ -50,17 +40,17 @@ BLOCK = 1 << 21, 1 << 26
 
 @dataclasses.dataclass(frozen=True)
 class Joint(CountedConfig, Clustered):
-    """Joint: each client joins by the loss and by how its gradient points."""
+    """Joint: each client joins a model by its loss and by the direction of its gradient."""
 
     chooses, memory_of_clusters = True, True
 
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
-    similarity: str = option("descent", "of a gradient and a model's last move", choices=SIMILARITIES)
-    loss_reduction: str = option("mean", "over the mini-batch; a sum makes the step larger, too", choices=("mean", "sum"))
+    similarity: str = option("descent", "how a gradient is compared with a model's last move", choices=SIMILARITIES)
+    loss_reduction: str = option("mean", "loss of a mini-batch; a sum makes the step larger, too", choices=("mean", "sum"))
     reseed: str = option("when_empty", "put random participants into the clusters", choices=RESEED)
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
-    local_steps: int = option(1, "mini-batch steps of a device per round (train.steps and train.epochs do not count)", low=1)
-    batch: int = option(32, "samples of the mini-batch that a device chooses and steps on (train.batch does not count)", low=1)
+    local_steps: int = option(1, "mini-batch steps of a device per round (train.steps and train.epochs are not used)", low=1)
+    batch: int = option(32, "samples of the mini-batch that a device chooses and steps on (train.batch is not used)", low=1)
     lam: float = option(0.2, "weight of the similarity; the loss has 1 − lam", low=0.0, high=1.0, traced=True)
 
     def work(self, work: Work) -> Work:
@@ -96,12 +86,12 @@ class Joint(CountedConfig, Clustered):
         """Of bounded losses and cosines."""
         return 2 * hyper["lam"] + (1 - hyper["lam"]) * hyper["privacy.choice.clip"]
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError for a private choice by a similarity without bounds."""
-        super().check_run(where, train, data, model)
-        if train.transit.choice is not None and self.similarity == "euclidean":
-            why = "a distance has no bound that the choice could be private by; take a cosine"
-            raise SpecError(f'train.privacy.choice with {where}.similarity = "euclidean": {why}')
+    @property
+    def without(self) -> dict[str, str]:
+        """A distance has no bound; steps are its own."""
+        found = super().without | {"schedule": "it takes gradient steps of its own"}
+        why = 'with similarity = "euclidean" costs are unbounded, so a choice cannot be private'
+        return found | ({"privacy.choice": why} if self.similarity == "euclidean" else {})
 
 
 joint = entry("joint", Joint)

@@ -3,11 +3,11 @@
 Both are trained together on the client's data. A client that has not been drawn yet has the body that all begin with.
 
 Readings:
-- The start. Paper: its program first trains whole models by FedAvg. Here: from the initial model. Option: none.
-- What is global. Paper: the top layers, some number of them. Here: the last dense layer. Option: `train.parts` with fedavg.
-- Weights of the mean. Paper: by samples; its program has equal ones. Here: by samples. Option: `average = "uniform"`.
-- What is scored. Paper: its program keeps each client's best model by test accuracy. Here: the last one. Option: none.
-- Newcomers. Paper: the ensemble of all local models. Here: below. Option: none.
+- Start. Paper: its program first trains whole models by FedAvg. Here: the initial model. Option: none.
+- Global layers. Paper: the top layers, in varying number. Here: the last dense layer. Option: `train.parts` with fedavg.
+- Weights of the mean. Paper: by samples; its program's are equal. Here: by samples. Option: `average = "uniform"`.
+- Scored model. Paper: its program keeps each client's best model by test accuracy. Here: the last. Option: none.
+- Newcomers. Paper: the ensemble of all local models. Here: the global head on the initial body. Option: none.
 
 Communication per participant and round: the head down, its update up.
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.entry import entry
+from cfljax.round.recipes import entry
 
 PAPER = "Liang et al. 2020"
 

@@ -12,20 +12,19 @@ model, OPTICS clusters their weights without being given a number of clusters, a
    trains as in step 1 and joins the cluster with the most similar mean weights.
 
 Readings:
-- Noise points. Paper: nothing. Here: each joins the cluster with the most similar mean weights by cosine. Option: `noise =
+- Noise points. Paper: nothing. Here: each joins the cluster whose mean weights are most similar by cosine. Option: `noise =
   "isolate"`, `"drop"`.
-- Distance. Paper: OPTICS's default on the weights; cosine where it argues. Here: Euclidean. Option: `metric = "cosine"`.
-- Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: none unless asked; to a given
-  number, or to one found from the clients' updates of step 1 (`round/auto.py`), by mean weights, which their common start makes
-  much alike, or by mean updates. Option: `merge_to`, `merge_by = "updates"`, `auto`, `most`.
-- Times. Paper: once. Here: once; or anew after some rounds (`round/anew.py`), where clusters have `max_clusters` places
-  and more clusters than places are merged as in step 4. Option: `every`, `max_clusters`.
+- Distance. Paper: OPTICS's default on the weights; its argument uses cosines. Here: Euclidean. Option: `metric = "cosine"`.
+- Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: only if asked; to a given
+  number or one found from the updates of step 1 (`round/auto.py`), by mean weights or mean updates. Option: `merge_to`,
+  `merge_by = "updates"`, `auto`, `most`.
+- Re-clustering. Paper: none. Here: none, or every few rounds (`round/anew.py`); clusters beyond `max_clusters` are merged as in
+  step 4. Option: `every`, `max_clusters`.
 - Start of the clusters. Paper: not said. Here: w_0. Option: none.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 - Participants. Paper: m random clients per cluster. Here: ten. Option: `clients_per_cluster`.
 
-Communication: per participant one model down, one update up; per client one model down and its weights up when it arrives (in
-round 0 all that are there from the start).
+Communication: one model down, one update up; and for each client once, when it arrives, one model down and its weights up.
 """
 
 from __future__ import annotations
@@ -40,15 +39,21 @@ from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.anew import every
-from cfljax.round.ask import Ask
-from cfljax.round.auto import CountedConfig
-from cfljax.round.before import Before
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
-from cfljax.round.similarity import shortened, similarity
-from cfljax.round.state import Begun, Done, State, places
+from cfljax.round.recipes import (
+    Ask,
+    Before,
+    Begun,
+    Clustered,
+    CountedConfig,
+    Done,
+    State,
+    entry,
+    every,
+    option,
+    places,
+    shortened,
+    similarity,
+)
 from cfljax.types import Array
 
 PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two others called OCFL)"
@@ -73,21 +78,21 @@ class OCFL(CountedConfig, Clustered):
     min_samples: int = option(2, "OPTICS: neighbours of a core point", low=2)
     xi: float = option(0.2, "OPTICS: steepness that bounds a cluster", low=0.0, high=1.0)
     metric: str = option("euclidean", "OPTICS: distance of the weights", choices=("euclidean", "cosine"))
-    noise: str = option("nearest", "what becomes of noise points", choices=("nearest", "isolate", "drop"))
+    noise: str = option("nearest", "how noise points are assigned", choices=("nearest", "isolate", "drop"))
     merge_to: int | str | None = option(
-        None, 'merge similar clusters down to this number, or "auto": one that is found', low=1, choices=("auto",)
+        None, 'merge similar clusters down to this number; "auto" finds one', low=1, choices=("auto",)
     )
     merge_by: str = option("weights", "merge clusters by their mean weights, or updates", choices=("weights", "updates"))
-    clients_per_cluster: int = option(10, "participants per round and cluster (train.participation has no effect)", low=1)
+    clients_per_cluster: int = option(10, "participants per round and cluster (train.participation is not used)", low=1)
     average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     every: int | None = every()
-    max_clusters: int = option(16, "with `every`: the most clusters", low=1)
+    max_clusters: int = option(16, "largest number of clusters with `every`", low=1)
     similarity: str = similarity()
 
     def check(self, where: str) -> None:
         """Raise SpecError for options that contradict each other."""
         if self.every is None and self.max_clusters != OCFL.max_clusters:
-            raise SpecError(f"{where}.max_clusters = {self.max_clusters}: it has an effect only with `every`; leave it out")
+            raise SpecError(f"{where}.max_clusters = {self.max_clusters}: needs `every`; leave it out")
 
     @property
     def counts_clusters(self) -> bool:

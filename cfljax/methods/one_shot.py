@@ -5,16 +5,15 @@ A client that arrives late trains in the same way and joins the nearest centre; 
 centre).
 
 Readings:
-- Convergence of the first training. Paper: the minimiser of the local loss. Here: ten epochs. Option: `pretrain_epochs`.
-- Start of the clusters. Paper: not said. Here: w_0 again. Option: none.
-- Training inside clusters. Paper: a Byzantine-robust mean. Here: the mean; `train.robust` of the run has medians and trimmed means.
+- Length of the first training. Paper: until the local loss is minimal. Here: ten epochs. Option: `pretrain_epochs`.
+- Start of the clusters. Paper: not said. Here: w_0. Option: none.
+- Training inside clusters. Paper: a Byzantine-robust mean. Here: the mean; `train.robust` has medians and trimmed means.
   Option: `average` for the weights.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
 - K-means. Paper: any algorithm, or a trimmed one. Here: K-means++ with 10 restarts and at most 300 iterations. Option: none.
 
-Communication: per participant one model down, one update up; per client one model down and its weights up when it arrives (in
-round 0 all that are there from the start).
+Communication: one model down, one update up; and for each client once, when it arrives, one model down and its weights up.
 """
 
 from __future__ import annotations
@@ -30,13 +29,7 @@ from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.auto import CountedConfig
-from cfljax.round.before import Before
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import Begun
+from cfljax.round.recipes import Before, Begun, Clustered, CountedConfig, entry, option, similarity
 from cfljax.types import Array
 
 PAPER = "Ghosh et al. 2019"

@@ -9,16 +9,16 @@ Each client sends the `p` leading left singular vectors of its data (features ×
 Readings. Behind each distance, what it is on CIFAR-10 with 500 samples of two labels per client, between clients of the same
 two labels, of one in common, and of none; a threshold belongs to one reading only:
 - Distance. Paper: the smallest principal angle of two subspaces (1.0 to 1.5; 1.7 to 3.6; 1.4 to 6.8), or tr arccos(UᵀV), the
-  sum of the angles between the first vectors, the second ones, … (22 to 66; 33 to 132; 33 to 130). Here: that of the program, the
-  smallest angle between any two vectors, whatever their labels (1.3 to 2.4; 1.4 to 3.1; 3.1 to 13.6), for which its 4.9 was
+  sum of the angles between the first vectors, the second ones, … (22 to 66; 33 to 132; 33 to 130). Here: the program's, the
+  smallest angle between any two vectors of any labels (1.3 to 2.4; 1.4 to 3.1; 3.1 to 13.6), for which its threshold of 4.9 was
   found. Option: `how = "smallest"`, `how = "trace"`.
-- Sum. Paper: the trace, in place of it. Here: the sum of all p principal angles, which is not the trace. Option: `how = "sum"`.
-- Labels apart. Paper: nothing. Here: the smallest principal angle per label, its mean over the labels that either client holds,
-  where a label that only one holds counts as orthogonal (1.5 to 2.1; 60.5 to 60.8; 90). It is cfljax's own, finds the
-  clients of the same labels at 4.9, which no published distance does, and its results are not PACFL's. Option: `how = "labels"`.
-- Clustering. Paper: hierarchical, cut at a threshold. Here: the mean of the two merged clusters' distances ("weighted", which
-  the program calls average) at 4.9 degrees, as in the program's CIFAR-10 run. Option: `linkage`, `threshold`.
-- Vectors per label. Paper: p. Here: p; the program shares 20 out among a client's labels if these are Dirichlet. Option: `p`.
+- Sum. Paper: not used. Here: the sum of all p principal angles, which is not the trace. Option: `how = "sum"`.
+- Per label. Paper: not used. Here: cfljax's own, not PACFL: the smallest principal angle per label, averaged over the labels
+  that either client holds; a label of only one of them counts as orthogonal (1.5 to 2.1; 60.5 to 60.8; 90). At 4.9 only this
+  distance finds the clients of the same labels. Option: `how = "labels"`.
+- Clustering. Paper: hierarchical, cut at a threshold. Here: weighted linkage (the program calls it average) at 4.9 degrees, as
+  in the program's CIFAR-10 run. Option: `linkage`, `threshold`.
+- Vectors per label. Paper: p. Here: p; the program divides 20 among a client's labels with Dirichlet data. Option: `p`.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
 A client that arrives late joins the cluster with the least loss. A newcomer sends the vectors of its few samples and joins the
@@ -26,8 +26,8 @@ cluster that is nearest by the distance and linkage above ("weighted": the mean 
 is tried on it. Its labels are used with `how = "vectors"` and `"labels"` only. Kept with the results: `found`, the number of
 clusters.
 
-Communication per participant and round: one model down, one update up; and in the first round p · features floats up per client
-(and label). A client that comes late gets all models once.
+Communication per participant and round: one model down, one update up; in the first round also p · features floats up per
+client (and label). Clients that arrive later get all models once.
 """
 
 from __future__ import annotations
@@ -43,11 +43,7 @@ from cfljax.kernels import host
 from cfljax.kernels.subspaces import Subspaces, distances, joined, leading, nearest
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.state import Begun, State, places
+from cfljax.round.recipes import Ask, Before, Begun, State, entry, option, places
 from cfljax.types import Array, Federation
 
 PAPER = "Vahidian et al. 2023"
@@ -67,7 +63,7 @@ class PACFL(FedAvg):
     p: int = option(3, "singular vectors that a client sends", low=1)
     how: str = option("vectors", 'distance from the angles between what two clients send ("labels": cfljax\'s own)', choices=HOW)
     linkage: str = option("weighted", "distance of clusters", choices=("weighted", "average", "complete", "single"))
-    threshold: float = option(4.9, "degrees at which clusters stay apart", low=0.0, traced=True)
+    threshold: float = option(4.9, "degrees above which clusters are not merged", low=0.0, traced=True)
 
     def check_labels(self, where: str) -> None:
         """Vectors of each label's samples need one label for each sample; raises SpecError."""

@@ -7,13 +7,13 @@ the other half there: w ← w − η ∇f(w'; B2), with the learning rate η of 
 Momentum, weight decay and the optimiser of the run move w. The trained w are averaged.
 
 Readings:
-- Second derivatives. Paper: (I − alpha ∇²f(w; B3)) before the gradient, left out (FO), or by differences (HF). Here: left out.
-  Option: `hessian` has the exact product, on B1, so that a step follows the gradient of f(w'; B2) by w.
-- Batches. Paper: independent ones. Here: every second sample of a shuffled batch is in B1, and the others are in B2; a single
-  sample is in both. Option: none.
+- Second derivatives. Paper: (I − alpha ∇²f(w; B3)) before the gradient, left out (FO), or by differences (HF). Here: left out,
+  or the exact product on B1, so that a step follows the gradient of f(w'; B2) by w. Option: `hessian`.
+- Batches. Paper: independent. Here: every second sample of a shuffled batch is in B1, the others are in B2; a single sample is
+  in both. Option: none.
 - Own step. Paper: on a batch; the program of pFedMe's authors scores after two steps on test samples. Here: on all training
-  samples, made whenever clients are scored. Results keep w, and `predict` asks for `cluster = 0`. Option: none.
-- Weights of the mean. Paper: uniform; that program has them by samples. Here: uniform. Option: `average = "samples"`.
+  samples, at each evaluation. Results keep w, and `predict` needs `cluster = 0`. Option: none.
+- Weights of the mean. Paper: uniform; that program weights by samples. Here: uniform. Option: `average = "samples"`.
 
 Communication per participant and round: one model down, one update up.
 
@@ -30,11 +30,7 @@ from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.train import Position, make_stepper, start_at
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
-from cfljax.round.state import State
+from cfljax.round.recipes import Ask, Clustered, State, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model
 
 PAPER = "Fallah et al. 2020"
@@ -42,7 +38,7 @@ PAPER = "Fallah et al. 2020"
 
 @dataclasses.dataclass(frozen=True)
 class PerFedAvg(Clustered):
-    """Per-FedAvg: a global model that is one step away from each client's own."""
+    """Per-FedAvg: a global model that each client adapts by one gradient step."""
 
     own_steps, one_sum = True, True
 

@@ -7,11 +7,11 @@ small one a client keeps to itself.
 
 Readings:
 - Local loss. Paper: less a small multiple of the cosine with the mixture; its program adds it (0.01), which pushes away. Here:
-  without this term, as local steps know a pull by distance only, not one by angle. Option: none.
-- Cosines. Paper: as they are; in its program those above 0.9 count as 1. Here: as they are. Option: none.
-- Who is mixed. Paper: this round's participants. Here: the last models of all that have trained. Option: none.
-- Models that are compared. Paper: how far they have moved. Here: from w_0, all parameters. Option: none.
-- What is scored. Paper: the model after local training. Here: the same, not the mixture that follows. Option: none.
+  without this term. Option: none.
+- Cosines. Paper: as computed; its program counts those above 0.9 as 1. Here: as computed. Option: none.
+- Who is mixed. Paper: the round's participants. Here: the last models of all clients that have trained. Option: none.
+- Compared models. Paper: how far they have moved. Here: from w_0, all parameters. Option: none.
+- Scored model. Paper: the model after local training. Here: the same, not the following mixture. Option: none.
 
 Communication per participant and round: its mixture down, its model up.
 
@@ -26,9 +26,7 @@ import dataclasses
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.simplex import project_simplex
 from cfljax.lazy import jax, jnp
-from cfljax.registry.options import option
-from cfljax.round.entry import entry
-from cfljax.round.peers import OwnModels, Peers
+from cfljax.round.recipes import OwnModels, Peers, entry, option
 from cfljax.types import Array, Hyper
 
 PAPER = "Ye et al. 2023"

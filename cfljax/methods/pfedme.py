@@ -6,15 +6,14 @@ learning rate η of the run, and then w_i ← w_i − eta · lam (w_i − θ_i).
 
 Readings:
 - The minimum. Paper: θ_i to an accuracy ν. Here: a fixed number of steps of gradient descent. Option: `inner_steps`.
-- Where θ_i begins. Paper: open. Here: at w when the client is drawn, then at the θ_i of the batch before. Option: none.
-- Who trains. Paper: all clients in each round, and the server averages those that it draws. Here: those that are drawn. Option:
-  none.
-- Weights of the mean. Paper: uniform; its program has them by samples. Here: uniform. Option: `average = "samples"`.
+- Start of θ_i. Paper: open. Here: at w when the client is drawn, then at the θ_i of the batch before. Option: none.
+- Who trains. Paper: all clients in each round; the server averages the drawn ones. Here: drawn clients. Option: none.
+- Weights of the mean. Paper: uniform; its program weights by samples. Here: uniform. Option: `average = "samples"`.
 - Further terms of a step. Paper: none; its program adds 0.001 · θ_i to the gradient. Here: none, and `train.optimizer`,
   `momentum` and `weight_decay` are refused. Option: none.
-- What is scored. Paper: θ_i; its program scores w_i, by which it has overwritten θ_i. Here: θ_i. Option: none.
+- Scored model. Paper: θ_i; its program scores w_i, which has overwritten θ_i. Here: θ_i. Option: none.
 
-Communication per participant and round: one model down, one update up. θ_i stays where it is.
+Communication per participant and round: one model down, one update up.
 
 A newcomer, like any client that was not drawn yet, has no θ_i and is scored with w.
 """
@@ -25,14 +24,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.registry.options import Value, option
-from cfljax.round.at_home import AtHome
-from cfljax.round.config import TrainOptions
-from cfljax.round.entry import entry
+from cfljax.round.recipes import AtHome, entry, option
 from cfljax.types import Array, Hyper, Model, Tree
 
 PAPER = "Dinh et al. 2020"
@@ -47,7 +42,7 @@ class Carry(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PFedMe(AtHome):
-    """pFedMe: personal models near a global one, which moves towards them."""
+    """pFedMe: personalized models near a global one, which moves towards them."""
 
     own_steps, one_sum = True, True
 
@@ -57,11 +52,10 @@ class PFedMe(AtHome):
     beta: float = option(1.0, "step of the global model to the mean of the w_i", low=0.0, traced=True)
     average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+    @property
+    def without(self) -> dict[str, str]:
         """Local training is the method's own gradient descent."""
-        for key, plain in (("optimizer", "sgd"), ("momentum", 0.0), ("weight_decay", 0.0)):
-            if (value := getattr(train, key)) != plain:
-                raise SpecError(f"{where}: pFedMe's steps are its own; leave out train.{key} (it is {value!r})")
+        return super().without | dict.fromkeys(("optimizer", "momentum", "weight_decay"), "its steps are its own")
 
     def move(self, w: Array, mean: Array, hyper: Hyper) -> Array:
         """(1 − beta) w + beta · mean."""

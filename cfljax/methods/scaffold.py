@@ -8,14 +8,13 @@ train in some round. All control variates are 0 at first, so that the first roun
 Readings:
 - The new c_i. Paper: the gradient at x (I), or c_i − c + (x − y) / (steps · η) (II). Here: II, as the mean of the gradients at
   the client's steps, which is the same for plain SGD. Option: none.
-- Optimiser. Paper: SGD. Here: that of the run, with its momentum; it gets corrected gradients. Option: none.
-- Weights. Paper: uniform, of x and of c. Here: uniform. Option: `average`.
-- Clusters. Paper: one model. Here: one model. Option: `groups = "true"` for SCAFFOLD inside each true group.
-- Compression. Paper: none. Here: of both vectors; a client adds to its c_i what the server got of the change. Option: none.
+- Optimiser. Paper: SGD. Here: the run's, with its momentum; it gets corrected gradients. Option: none.
+- Weights. Paper: uniform, of x and of c. Here: the same. Option: `average`.
+- Clusters. Paper: one model. Here: the same, or SCAFFOLD inside each true group. Option: `groups = "true"`.
+- Compression. Paper: none. Here: of both vectors; a client adds to its c_i what the server received. Option: none.
+- Privacy. Paper: none. Here: the change of c_i is clipped, and its sum gets noise: two sums a round. Option: none.
 
 Communication per participant and round: one model and c down, one update and the change of c_i up.
-
-`train.privacy`, `train.parts`, `train.freeze` and `train.server` are refused.
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.train import Position, make_stepper, start_at
-from cfljax.registry.options import option
-from cfljax.round.control import Controlled
-from cfljax.round.entry import entry
+from cfljax.round.recipes import Controlled, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Karimireddy et al. 2020"
@@ -52,7 +49,7 @@ class Carry(NamedTuple):
 class Scaffold(Controlled):
     """SCAFFOLD: FedAvg whose steps are corrected by control variates."""
 
-    server_lr: float = option(1.0, "how far the server moves along the mean update", low=0.0, traced=True)
+    server_lr: float = option(1.0, "server learning rate, along the mean update", low=0.0, traced=True)
     average: str = option("uniform", "weights of the clients", choices=("samples", "uniform"))
 
     def move(self, models: Array, mean: Array, control: Array, hyper: Hyper) -> Array:

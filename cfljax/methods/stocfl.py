@@ -12,17 +12,17 @@ client that was never drawn, a newcomer too, trains from the anchor when it is s
 mean ψ if that cosine is at least `tau`, else ω (`train.score = "assigned"` scores the others alone).
 
 Readings:
-- First move. Paper: the gradient of the client's loss at the anchor; its program trains 10 or 20 epochs from it. Here: the update
-  of one epoch. Option: `pretrain_epochs`.
-- Global model. Paper: each participant trains the server's ω. In its program each trains the ω of the one before it, and the
-  published numbers have this chain. Here: the server's. Option: none.
-- Clusters compared. Paper: its program compares those of the round's participants, by the mean of these participants' ψ. Here: all
-  that have been seen, by the mean of all members' ψ. Option: none.
-- Model of united clusters. Paper: its program keeps that of the larger cluster. Here: the same. Option: none.
-- Weights of the means. Paper: its program has equal ones. Here: by samples. Option: `average = "uniform"`.
+- First move. Paper: the gradient of the client's loss at the anchor; its program trains 10 or 20 epochs. Here: the update of
+  one epoch. Option: `pretrain_epochs`.
+- Global model. Paper: each participant trains the server's ω; in its program, and so in the published numbers, each trains the
+  ω of the participant before it. Here: the server's. Option: none.
+- Compared clusters. Paper: its program compares clusters of the round's participants, by their mean ψ. Here: all clusters, by
+  the mean ψ of all members. Option: none.
+- Model of merged clusters. Paper: its program keeps the larger cluster's. Here: the same. Option: none.
+- Weights of the means. Paper: its program's are equal. Here: by samples. Option: `average = "uniform"`.
 - Number of clusters. Paper: up to one per client. Here: at most `max_clusters`. Option: `max_clusters`.
 
-Communication per participant and round: two models down, two updates up; when it is new, one model down and its first move up.
+Communication per participant and round: two models down, two updates up; one more model down and update up when it is new.
 """
 
 from __future__ import annotations
@@ -35,12 +35,7 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.unite import slots, unite
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
-from cfljax.round.similarity import brief, compared_size, similarity
-from cfljax.round.state import State
+from cfljax.round.recipes import Ask, Clustered, State, brief, compared_size, entry, option, similarity
 from cfljax.types import Array, Hyper
 
 PAPER = "Zeng et al. 2023"
@@ -64,17 +59,17 @@ class Seen(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StoCFL(Clustered):
-    """StoCFL: clusters whose first moves are alike become one, near a global model."""
+    """StoCFL: clusters with similar first updates merge, and stay near a global model."""
 
     makes_models = True
 
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
-    max_clusters: int = option(16, "the most clusters; who finds no room joins the most similar one", low=1)
+    max_clusters: int = option(16, "largest number of clusters; beyond it, clients join the most similar one", low=1)
     tau: float = option(
-        0.3, "clusters whose mean first moves have at least this cosine become one", low=-1.0, high=1.0, traced=True
+        0.3, "clusters merge if their mean first updates have at least this cosine", low=-1.0, high=1.0, traced=True
     )
     lam: float = option(0.05, "strength of the pull of cluster models to the global one", low=0.0, traced=True)
-    pretrain_epochs: int = option(1, "local epochs of the first move", low=1)
+    pretrain_epochs: int = option(1, "local epochs of the first update", low=1)
     similarity: str = similarity(again=False, default="sketch")
 
     def pull(self, hyper: Hyper) -> Array:

@@ -59,9 +59,9 @@ class CifarOptions(ModelOptions):
     dense: tuple[int, ...] = option((384, 192), "widths of the two dense layers; size = paper has the first only", low=1)
     crop: int = option(24, "side of the random crops (evaluation: the centre); 0: the whole image", low=0)
     flip: bool = option(True, "flip half of the training images, left to right")
-    brightness: float = option(0.0, "most that is added to all pixels, in units of x as the model sees it; IFCA: 63/255", low=0)
-    contrast: float = option(0.0, "contrast is scaled by 1 ± this at most; IFCA: 0.8", low=0, high=1)
-    standardise: bool = option(True, "each image to mean 0, variance 1, in evaluation, too")
+    brightness: float = option(0.0, "largest random shift of all pixels, in the model's units; IFCA: 63/255", low=0)
+    contrast: float = option(0.0, "largest random change of the contrast, as a fraction; IFCA: 0.8", low=0, high=1)
+    standardise: bool = option(True, "standardise each image, in evaluation, too")
     decay: float = option(0.004, "adds this · ½‖W‖² of the hidden dense layers to the loss", low=0)
     conv: str = option("auto", CONV_HELP, choices=CONVOLUTIONS)
     init: str = option("ifca", START_HELP + "; ifca: the spreads of IFCA's code", choices=("ifca", *INIT_NAMES))
@@ -79,7 +79,7 @@ class LSTMOptions(ModelOptions):
     width: int = option(100, "width of the LSTM layers", low=1)
     layers: int = option(2, "number of LSTM layers", low=1)
     dense: int = option(30, "width of the linear layer before the output", low=1)
-    forget_bias: float = option(1.0, "constant in the forget gate, as in TensorFlow's cell; 0: none")
+    forget_bias: float = option(1.0, "bias of the forget gate, as in TensorFlow's cell; 0: none")
     init: str = option("lecun", START_HELP + "; recurrent kernels orthogonal but with torch", choices=INIT_NAMES)
 
 
@@ -137,8 +137,7 @@ def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -
 
 
 def make_cifar(options: CifarOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """Build IFCA's CNN for CIFAR-10: 24×24 crops and flips in training, two convolutions, dense 384 and 192, weight decay on
-    these."""
+    """Build IFCA's CNN for CIFAR-10: random 24×24 crops and flips, two convolutions, dense 384 and 192 with weight decay."""
     height, width, _ = image_shape_of("cnn_cifar", sample_shape)
     if options.crop > min(height, width):
         raise SpecError(

@@ -61,11 +61,11 @@ class MobileOptions(ModelOptions):
 class VisionOptions(ModelOptions):
     """Options of `vit_tiny`."""
 
-    patch: int = option(4, "side of the squares that an image is cut into", low=1)
-    width: int = option(192, "numbers of a token", low=1)
+    patch: int = option(4, "side of an image patch, in pixels", low=1)
+    width: int = option(192, "width of a token's vector", low=1)
     depth: int = option(12, "blocks", low=1, high=200)
-    heads: int = option(3, "parts of the attention", low=1)
-    dropout: float = option(0.0, "share of numbers that are zero in a training step", low=0, high=0.95)
+    heads: int = option(3, "attention heads", low=1)
+    dropout: float = option(0.0, "share of values that are zero in a training step", low=0, high=0.95)
     init: str = option("published", INIT_HELP, choices=INITS)
 
 
@@ -117,8 +117,7 @@ MOBILENET_STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), 
 
 
 def make_mobilenet(options: MobileOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """Build MobileNetV2 (Sandler et al. 2018), with group normalisation: narrow blocks that are wide inside, channels convolved
-    separately."""
+    """Build MobileNetV2 (Sandler et al. 2018), with group normalisation: inverted bottlenecks with depthwise convolutions."""
     image_shape_of("mobilenet_v2", sample_shape)
     small = options.stem == "small"
     wide = lambda channels: _round(channels * options.width)  # noqa: E731
@@ -145,7 +144,7 @@ def _round(channels: float) -> int:
 
 
 def make_vision(options: VisionOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """Build ViT-Tiny (Touvron et al. 2021): a transformer of twelve blocks over squares of the image; its class token is read."""
+    """Build ViT-Tiny (Touvron et al. 2021): a transformer of twelve blocks over image patches, with a class token."""
     height, width, _ = image_shape_of("vit_tiny", sample_shape)
     if height % options.patch or width % options.patch:
         raise SpecError(f"model.patch = {options.patch}: must divide the sides of the images, {height} and {width}")

@@ -12,12 +12,8 @@ class ModelOptions:
     """Options of every model."""
 
     weights: str | None = option(None, "start from this .safetensors file", file=True)
-    frozen: str | None = option(
-        None, "body: only the head trains and is sent; the body's features are computed once", choices=("body",)
-    )
-    jitter: float = option(
-        0.0, "weights: normal noise on the start, in units of each layer's spread, other for each cluster", low=0
-    )
+    frozen: str | None = option(None, "only the head trains and is sent; the body's features are computed once", choices=("body",))
+    jitter: float = option(0.0, "normal noise on `weights`, in units of each layer's spread, different for each cluster", low=0)
 
 
 def common_options(options: object) -> ModelOptions:

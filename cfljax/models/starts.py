@@ -13,7 +13,7 @@ from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Tree
 
 INIT_NAMES = ("lecun", "he", "glorot", "torch")
-START_HELP = "initial weights: lecun and he (truncated normal), glorot (uniform, as Keras), torch (uniform, biases too)"
+START_HELP = "initial weights: lecun, he (truncated normal), glorot, torch (uniform)"
 
 _IFCA = {  # layer: spread of the kernel, and the bias
     "conv_0": (0.05, 0.0),

@@ -16,11 +16,9 @@ from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, OfLogits
 
-PREDICT_HELP = (
-    "last: trains on the token after the sequence; every: on each of its tokens, too, from those before. Scored is the last"
-)
-PADDING_HELP = "token that fills up short sequences; −1: none. No loss asks for it (predict = every){}"
-VOCABULARY_HELP = "number of tokens; 0: as many as labels, where these are the next tokens"
+PREDICT_HELP = "train on the token after the sequence, or on every token of it, too; the last one is scored"
+PADDING_HELP = "padding token of short sequences; −1: none. It has no loss (predict = every){}"
+VOCABULARY_HELP = "number of tokens; 0: as many as labels, if these are next tokens"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,13 +26,13 @@ class CharactersOptions(ModelOptions):
     """Options of `char_lstm`."""
 
     vocabulary: int = option(0, VOCABULARY_HELP, low=0)
-    embedding: int = option(8, "numbers of an embedded token", low=1)
+    embedding: int = option(8, "width of a token's embedding", low=1)
     width: int = option(256, "width of the LSTM layers", low=1)
     layers: int = option(2, "number of LSTM layers", low=1, high=100)
     predict: str = option("last", PREDICT_HELP, choices=("last", "every"))
     padding: int = option(-1, PADDING_HELP.format(""), low=-1)
     dropout: float = option(0.0, "share of an LSTM layer's outputs that are zero in a training step", low=0, high=0.95)
-    forget_bias: float = option(1.0, "constant in the forget gate, as in TensorFlow's cell; 0: none")
+    forget_bias: float = option(1.0, "bias of the forget gate, as in TensorFlow's cell; 0: none")
     init: str = option("published", INIT_HELP, choices=INITS)
 
     def check(self, where: str) -> None:
@@ -51,13 +49,13 @@ class TransformerOptions(ModelOptions):
         "next", "next: the token after a sequence, causal; class: the class of a sequence", choices=("next", "class")
     )
     vocabulary: int = option(0, VOCABULARY_HELP + "; samples that are vectors need none", low=0)
-    width: int = option(128, "numbers of a token", low=1)
+    width: int = option(128, "width of a token's vector", low=1)
     depth: int = option(2, "blocks", low=1, high=200)
-    heads: int = option(4, "parts of the attention", low=1)
+    heads: int = option(4, "attention heads", low=1)
     hidden: int = option(0, "width of the dense layers; 0: four times the width", low=0)
     predict: str = option("last", PREDICT_HELP, choices=("last", "every"))
     padding: int = option(-1, PADDING_HELP.format(", and no token sees it (task = class)"), low=-1)
-    dropout: float = option(0.0, "share of numbers that are zero in a training step", low=0, high=0.95)
+    dropout: float = option(0.0, "share of values that are zero in a training step", low=0, high=0.95)
     init: str = option("published", INIT_HELP, choices=INITS)
 
     def check(self, where: str) -> None:
@@ -69,7 +67,7 @@ class TransformerOptions(ModelOptions):
 
 
 def make_characters(options: CharactersOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """Build LEAF's LSTM for Shakespeare (Caldas et al. 2018): embedded tokens, two LSTM layers, the last step read."""
+    """Build LEAF's LSTM for Shakespeare (Caldas et al. 2018): embedded tokens, two LSTM layers, output from the last step."""
     if len(sample_shape) != 1:
         raise SpecError(
             f'model.name = "char_lstm": needs sequences of tokens, but samples have the shape {sample_shape}; use "lstm"'

@@ -69,7 +69,7 @@ def hash_source(source: Source) -> str:
 
 def hash_parts(parts: Parts) -> str:
     """Compute the SHA-256 over the result of a partition: which client holds which samples."""
-    named = {field.name: getattr(parts, field.name) for field in dataclasses.fields(parts)}
+    named = {field.name: getattr(parts, field.name) for field in dataclasses.fields(parts) if field.name != "by_group"}
     made = named.pop("source")
     return _hash([*named.items(), ("source", "" if made is None else hash_source(made))])
 

@@ -183,6 +183,8 @@ def _name_type(kind: Hint) -> str:
         return f"a list of {_name_type(typing.get_args(kind)[0]).removeprefix('a ').removeprefix('an ')}s"
     if typing.get_origin(kind) is dict:
         return "a table"
+    if kind is Any:
+        return "a value"
     names = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "a table", type(None): "left out"}
     return names.get(kind, getattr(kind, "__name__", str(kind)))
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 _HEADLINES = ("accuracy_worst10", "accuracy_client_std", "loss_last", "ari_last", "clusters_last", "bytes_up", "bytes_down")
 _TO_TARGET = ("round_to_target", "bytes_to_target", "clock_to_target")
-_DRAWN = 60
-"""The most runs that the small plots of a notebook read."""
 
 
 class Result(KeptModels):
@@ -86,7 +84,7 @@ class Result(KeptModels):
         return np.atleast_2d(groups).astype(np.int32)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The history as a frame: a row per evaluation."""
+        """Return the history as a frame: a row per evaluation."""
         import pandas as pd
 
         return pd.DataFrame(frames.curves(self.history))
@@ -95,11 +93,9 @@ class Result(KeptModels):
         return f"Result({', '.join(f'{k}={v}' for k, v in self._facts().items())})"
 
     def _repr_html_(self) -> str:
-        from cfljax.results.sparkline import plots
-
         rows = self._facts() | {k: frames.short(v) for k, v in self.summary.items() if k in _HEADLINES}
         cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>" for k, v in rows.items())
-        return f"<table>{cells}</table>{plots({'': self.history})}"
+        return f"<table>{cells}</table>"
 
     def _facts(self) -> dict[str, str]:
         facts = {"method": self.method, "seed": str(self.seed), "status": self.status}
@@ -113,9 +109,9 @@ class Result(KeptModels):
 class Results:
     """The finished runs of a results folder. Records are read at once, arrays when they are asked for.
 
-    The runs are those of the folder's plan, in its order; those of an earlier spec only if `everything`. Their labels and
+    The runs are the runs of the folder's plan, in its order, with `everything` also runs of an earlier spec. Their labels and
     the options that vary come from the plan's spec, not from what an earlier start has recorded. `target`: the accuracy to which
-    rounds and bytes are counted. `sweep`: the sweep that a start has asked for (`Spec.shown`), in place of the folder's plan, which
+    rounds and bytes are counted. `sweep`: the sweep that a start has asked for (`Spec.shown`), instead of the folder's plan, which
     another start may have replaced since."""
 
     def __init__(
@@ -147,7 +143,7 @@ class Results:
         return self.results()
 
     def __getitem__(self, run: str | int) -> Result:
-        """The run of that id, or in that place."""
+        """Return the run of that id, or at that position."""
         name = run
         if isinstance(run, int) and -len(self) <= run < len(self):
             name = list(self.records)[run]
@@ -156,7 +152,7 @@ class Results:
         return self._result(name, *self.store.read(name))
 
     def results(self) -> Iterator[Result]:
-        """Every run with its arrays, one after the other. A damaged run is left out, with a warning."""
+        """Yield every run with its arrays. A damaged run is left out, with a warning."""
         return self._each("")
 
     def _each(self, prefix: str) -> Iterator[Result]:
@@ -183,21 +179,21 @@ class Results:
             self.records[result.run]["summary"] |= {name: counted[name] for name in _TO_TARGET if name in counted}
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row per run: run, method, seed, the label where the spec gives some, every option that varies, status, the summary
+        """Return a row per run: run, method, seed, the label if the spec gives some, every option that varies, status, the summary
         quantities, the seconds."""
         return frames.summaries(self.rows)
 
     def varying(self) -> list[str]:
-        """Dotted names of the options that vary, in the order of the spec."""
+        """List the dotted names of the options that vary, in the order of the spec."""
         return frames.varying(self.rows)
 
     def history(self) -> pandas.DataFrame:
-        """The curves of all runs in one tidy frame: run, method, seed, round, accuracy, … with a row per evaluation."""
+        """Return the curves of all runs in one tidy frame: run, method, seed, round, accuracy, … with a row per evaluation."""
         return frames.histories((result.record, result.history) for result in self._each("history/"))
 
     def plot(self, column: str = "accuracy") -> Figure:
         """Draw a column of `history()` over rounds with matplotlib: each method's mean and standard deviation over the seeds."""
-        from matplotlib.figure import Figure
+        from matplotlib import pyplot  # not Figure: with pyplot, notebooks know how to show one
 
         frame = self.history()
         if column not in frame:
@@ -209,7 +205,8 @@ class Results:
                 "" if value is None or value != value else f" {option}={value if isinstance(value, str) else show(value)}"
                 for value in frame[name]
             ]
-        axes = (figure := Figure(layout="constrained")).subplots()
+        figure, axes = pyplot.subplots(layout="constrained")
+        pyplot.close(figure)
         for line in dict.fromkeys(lines):
             of = frame[lines == line].groupby("round")[column].agg(["mean", "std"])
             axes.plot(of["mean"], label=line)
@@ -219,11 +216,11 @@ class Results:
         return figure
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """The summary frame as a CSV file."""
+        """Write the summary frame as a CSV file."""
         write_bytes(Path(path), self.to_pandas().to_csv(index=False, lineterminator="\n").encode())
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """The summary frame as a Parquet file."""
+        """Write the summary frame as a Parquet file."""
         with store_errors(Path(path)):
             write_bytes(Path(path), self.to_pandas().to_parquet(index=False, engine="pyarrow"))
 
@@ -231,14 +228,8 @@ class Results:
         return f"{self._title()}\n{frames.overview(self.rows).to_string(index=False)}" if len(self) else self._title()
 
     def _repr_html_(self) -> str:
-        from cfljax.results.sparkline import plots
-
         table = frames.overview(self.rows).to_html(index=False) if len(self) else ""
-        curves: dict[str, dict[str, np.ndarray]] = {}
-        for number, result in enumerate(self._each("history/")):
-            if number < _DRAWN and result.status == "done":  # the first run of each method
-                curves.setdefault(result.label, result.history)
-        return f"<p>{html.escape(self._title())}</p>{table}{plots(curves)}"
+        return f"<p>{html.escape(self._title())}</p>{table}"
 
     def _title(self) -> str:
         left = f", {self.left_out} of an earlier spec left out" if self.left_out else ""

@@ -14,7 +14,7 @@ from cfljax.registry.options import option
 
 def every() -> int | None:
     """Return the option of methods that cluster before round 0."""
-    return option(None, "rounds after which clients are clustered anew; without it once", low=1)
+    return option(None, "rounds between clusterings of all clients (default: cluster once)", low=1)
 
 
 def handed_on(models: np.ndarray, before: np.ndarray, fresh: np.ndarray, after: np.ndarray) -> np.ndarray:

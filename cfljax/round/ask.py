@@ -11,9 +11,10 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.rounds import Mixing, sizes
 from cfljax.local.solver import Solver
 from cfljax.round.choice import among, first_batches, is_private
+from cfljax.round.common import traffic
 from cfljax.round.pretrain import in_chunks, pretrain, solver_before
 from cfljax.round.similarity import train_and_compare
-from cfljax.types import Array, Cohort, Federation, Hyper, Jobs
+from cfljax.types import Array, Cohort, Federation, Hyper, Jobs, Traffic
 
 
 class Ask:
@@ -91,6 +92,11 @@ class Ask:
         seen = first_batches(self.key, self.federation, self.cohort, batch, self.solver.sequential)
         return self.bound(self.solver.losses(seen, models, self.cohort.ids, self.cohort.mask))
 
+    def sample_losses(self, models: Array) -> Array:
+        """f32[S, K, N]: the loss of each model on each training sample of each participant, in the order of its samples."""
+        self.models_of_all(models)
+        return self.solver.sample_losses(self.federation, models, self.cohort.ids, self.cohort.mask)
+
     def gradients(self, models: Array) -> Array:
         """f32[S, d]: the gradient of the loss on all training samples of each participant, at the first model."""
         ids = self.cohort.ids
@@ -150,6 +156,13 @@ class Ask:
     def report(self, floats: int | Array, who: Array) -> None:
         """Count `floats` numbers that each participant sends where `who` bool[S]."""
         self.floats = self.floats + floats * jnp.sum(self.cohort.mask & who, dtype=jnp.int32)
+
+    def bill(self, vectors_up: int = 1, floats_down: int = 0, floats_up: int = 0) -> Traffic:
+        """Return the traffic of the round: each participant is sent the model that it trains, and what it was asked for, and sends
+        these numbers of vectors and floats, besides what it answered."""
+        sent, more = traffic(self.cohort, 1, vectors_up, floats_down, floats_up), jnp.sum(self.more, dtype=jnp.int32)
+        up = sent.vectors_up + jnp.sum(self.up, dtype=jnp.int32)
+        return sent._replace(vectors_down=sent.vectors_down + more, vectors_up=up, floats_up=sent.floats_up + self.floats)
 
     def broadcast(self, vectors: int | Array) -> None:
         """Count `vectors` that everybody gets after each round, so that only those who missed the last round are sent them now."""

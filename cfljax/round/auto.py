@@ -27,8 +27,8 @@ PROBED = 256
 class CountedConfig(MethodConfig):
     """The base class of the options of methods whose number of clusters may be found."""
 
-    auto: str = option("silhouette", 'how a number that is "auto" is found', choices=CRITERIA)
-    most: int = option(8, 'the most clusters that "auto" finds', low=2)
+    auto: str = option("silhouette", 'how the number of clusters is found with "auto"', choices=CRITERIA)
+    most: int = option(8, 'largest number of clusters that "auto" finds', low=2)
 
 
 def number_of(config: CountedConfig, moves: np.ndarray) -> Number | None:

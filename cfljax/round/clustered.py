@@ -91,7 +91,8 @@ class Clustered(MethodConfig):
         adapts = cls.adapt is not Clustered.adapt
         draws = cls.clients_per_cluster is not None
         cls.served = "models" if adapts else ""
-        cls.averaged = () if regroups or adapts else ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
+        kept = ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
+        cls.averaged = () if cls.makes_models or adapts else kept
         cls.chooses_by_loss = cls.chooses and not cls.scores_on_server
         cls.trains_twice = cls.pull is not Clustered.pull
         cls.trains_once = not (cls.own_steps or cls.buffers or cls.head_epochs or cls.trains_twice)
@@ -218,26 +219,23 @@ class Clustered(MethodConfig):
             return 0, rounds
         return (2 if self.buffers or self.trains_twice else 1) * (rounds - self.warmup_rounds), self.warmup_rounds
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError for what a round of this kind cannot be combined with."""
-        optimizer = train.optimizer_pair[0]
-        if self.aggregate == "gradient":
-            if optimizer != "sgd":
-                raise SpecError(f'{where}.aggregate = "gradient": gradients are averaged; train.optimizer must be "sgd"')
-            if train.divided_by:
-                raise SpecError(f'{train.divided_by}: models are averaged over members; set {where}.aggregate = "model"')
-            if train.buffered:
-                why = "the gradients of a round arrive in several; set it to model"
-                raise SpecError(f'train.asynchronous with {where}.aggregate = "gradient": {why}')
-        if self.buffers and train.momentum != 0:
-            raise SpecError(f"train.momentum = {train.momentum}: must be 0 for {where}, whose momentum is its option beta")
-        if self.buffers and optimizer != "sgd":
-            raise SpecError(f'train.optimizer = "{optimizer}": must be "sgd" for {where}, which keeps momentum buffers')
+    @property
+    def without(self) -> dict[str, str]:
+        """Gradients are no models, buffers are a momentum, and new clusters are not those that updates under way are of."""
+        found = super().without
         if self.again is not None:
-            both = [f"train.{each}" for each in ("server", "asynchronous") if getattr(train, each) is not None]
-            if any(beside := [train.divided_by, *both]):
-                why = "new clusters have other models; leave one of them out"
-                raise SpecError(f"{where}.every = {self.again} with {next(filter(None, beside))}: {why}")
+            found["asynchronous"] = "with `every`, pending updates would belong to clusters that no longer exist"
+        if self.buffers:
+            found |= dict.fromkeys(("momentum", "optimizer"), "its momentum buffers are SGD's, with its option beta")
+        if self.aggregate == "gradient":
+            why = 'it averages gradients with aggregate = "gradient"'
+            found |= dict.fromkeys(("optimizer", "parts", "freeze", "asynchronous", "schedule"), why)
+        return found
+
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+        """Raise SpecError for a draw that a round of this kind cannot have."""
+        if self.aggregate == "gradient" and self.average == "nova":
+            raise SpecError(f'{where}.average = "nova": all take one step with aggregate = "gradient"; take average = "samples"')
         if 0 < self.warmup_rounds >= train.rounds:
             raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
         if self.everybody:

@@ -10,7 +10,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels.mix import weights_by
-from cfljax.lazy import jnp
+from cfljax.lazy import jax, jnp
 from cfljax.local.averages import add_lengths, averages
 from cfljax.local.meter import branch, count_beside
 from cfljax.local.optimiser import decay_rate
@@ -23,7 +23,7 @@ from cfljax.round.ask import Ask, ask_all
 from cfljax.round.before import Before, trainers
 from cfljax.round.choice import gradient_work, is_private, join, need_clients, reseeded, shares_of_all
 from cfljax.round.clustered import Clustered
-from cfljax.round.common import first_model, first_models, need_groups, traffic
+from cfljax.round.common import first_model, first_models, need_groups
 from cfljax.round.similarity import train_and_compare
 from cfljax.round.state import Done, State
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, Tree
@@ -141,7 +141,12 @@ class ClusteredMethod:
 
         def alike(cohort: Cohort) -> tuple[State, Info]:
             state, info = train(cohort)
-            return state, info._replace(finite=None)  # its length is that of the cohort
+            if self.solver.parts is None:
+                return state, info._replace(finite=None)  # its length is that of the cohort
+            there = jnp.where(cohort.mask, cohort.ids, federation.clients)
+            of_all = lambda each: jnp.zeros((federation.clients, *each.shape[1:]), each.dtype).at[there].set(each, mode="drop")  # noqa: E731
+            known = jax.tree.map(of_all, {"finite": info.finite, "home": info.home})
+            return state, info._replace(**known, cohort=full._replace(mask=of_all(cohort.mask)))
 
         return branch(t < config.warmup_rounds, lambda: alike(full), lambda: alike(cohort))
 
@@ -225,9 +230,7 @@ class ClusteredMethod:
         config, cohort = self.config, ask.cohort
         if config.buffers or config.trains_twice:
             ask.send(1)
-        sent = traffic(cohort, vectors_up=2 if config.trains_twice or (config.buffers and config.aggregate == "model") else 1)
-        down, up = (jnp.sum(each, dtype=jnp.int32) for each in (ask.more, ask.up))
-        sent = Traffic(sent.vectors_down + down, sent.vectors_up + up, sent.floats_down, ask.floats)
+        sent = ask.bill(2 if config.trains_twice or (config.buffers and config.aggregate == "model") else 1)
         sent = add_lengths(sent, cohort, config.average)
         beside = arrived
         if state.guess is not None and config.newcomers_train and not config.joins_on_arrival:

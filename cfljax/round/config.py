@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from cfljax.registry.options import Value
+from cfljax.errors import SpecError
+from cfljax.registry.options import Value, show
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.local.solver import Solver
@@ -17,36 +18,11 @@ class TrainOptions(Protocol):
 
     rounds: int
     participation: int | float
-    momentum: float
-    weight_decay: float
     dropout: float
-    optimizer: str | dict[str, Value]
-    parts: dict[str, str] | None
-    steps: int | None
-    freeze: str | tuple[str, ...] | None
-    schedule: str | None
-    server: Any
-    asynchronous: Any
-
-    @property
-    def optimizer_pair(self) -> tuple[str, dict[str, Value]]:
-        """The name of the optimiser in optax, and its arguments."""
-
-    @property
-    def divided_by(self) -> str:
-        """The option that divides models into parts ("train.parts" or "train.freeze"); "" if none does."""
 
     @property
     def clocked(self) -> Any:
         """The options of the table `clock`; None: there is no simulated clock."""
-
-    @property
-    def buffered(self) -> Any:
-        """The options of the table `asynchronous`; None: the server waits for all participants."""
-
-    @property
-    def transit(self) -> Any:
-        """The options `compress`, `privacy`, `attack` and `robust`, as they are read; None for what is not done."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,8 +116,44 @@ class MethodConfig:
     def check_labels(self, where: str) -> None:
         """Raise SpecError if a sample must have one label. It is called where samples have several. `where`: as for `check`."""
 
+    @property
+    def without(self) -> dict[str, str]:
+        """What of the table `train` must stay at its default, by dotted name, and why: a stage of the round needs what the method
+        does not have. A method that needs more adds to `super().without`."""
+        own, server = ", ".join(f'{name} = "{kind}"' for name, kind in self.parts), "the step of the server is its own"
+        whole = f"{server}, on whole models" if self.own_server else "it keeps other models than averages of clusters"
+        unknown = "what travels depends on the number of clusters, which is to be found" if self.clusters == "auto" else ""
+        divided = f"it has parts itself ({own})" if own else unknown or ("" if self.averaged else whole)
+        others = "it has no cluster models that stay what they are: it averages nothing, or begins other ones"
+        nova = ("optimizer", "schedule", "robust") if getattr(self, "average", "") == "nova" else ()
+        reasons = dict.fromkeys(nova, 'average = "nova" is for means of steps of SGD, of the whole model') | {
+            "asynchronous": self.waits,
+            "keep_state": "" if self.trains_once else "its clients do not train once a round by train.optimizer",
+            "compress.feedback": self.no_feedback if self.sends else "",
+            "privacy.choice": "" if self.chooses_by_loss else "its clients do not choose a cluster by loss",
+            "server": "" if self.serves else server if self.own_server else others,
+            "parts": divided,
+            "freeze": divided,
+        }
+        if self.own_steps:
+            reasons["schedule"] = "it takes gradient steps of its own"
+        return {name: why for name, why in reasons.items() if why}
+
+    def check_train(self, where: str, train: TrainOptions) -> None:
+        """Raise SpecError for what the method must do `without`. `where`: as for `check`."""
+        for name, why in self.without.items():
+            value: Any = train
+            for part in name.split("."):
+                value, usual = getattr(value, part, None), getattr(type(value), part, None)
+                if value is None or value == usual:
+                    break
+            else:
+                shown = f" = {show(value)}" if isinstance(value, (str, int, float)) else ""
+                raise SpecError(f"train.{name}{shown} with {where}: {why}; leave it out for this method")
+
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError if options contradict the tables `train`, `data` or `model` of the run. `where`: as for `check`."""
+        """Raise SpecError if options contradict the tables `train`, `data` or `model` of the run in another way. `where`: as for
+        `check`."""
 
     def per_client(self, clients: int, d: int) -> int:
         """Return the numbers that a run holds in memory for each of its `clients` clients at once. `d`: the number of
@@ -159,7 +171,7 @@ class PersonalConfig(MethodConfig):
 
     own = True
     vectors_kept = 1
-    waits = "what its clients keep for themselves would be ahead of the clock"
+    waits = "its clients' state would change before their updates arrive"
 
 
 Config = TypeVar("Config", bound=MethodConfig, contravariant=True)

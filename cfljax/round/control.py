@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cfljax import keys
-from cfljax.errors import SpecError
 from cfljax.kernels.mix import mix_updates, usable, weights_by
 from cfljax.lazy import jnp
 from cfljax.local.reports import report
@@ -20,14 +19,13 @@ from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.send import attackers
 from cfljax.registry.options import option
 from cfljax.round.common import first_model, need_groups, traffic
-from cfljax.round.config import PersonalConfig, TrainOptions
+from cfljax.round.config import PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 if TYPE_CHECKING:
     from cfljax.local.optimiser import StepRule
     from cfljax.local.own_steps import OwnSteps
     from cfljax.local.solver import Solver
-    from cfljax.registry.options import Value
 
 
 class Vectors(NamedTuple):
@@ -57,7 +55,7 @@ class Controlled(PersonalConfig):
     own_server = True
     average = "uniform"
     """The weights of the participants, and of the clients in c: "samples" or "uniform". Methods may have it as an option."""
-    groups: str = option("one", "who shares a model: all clients, or those of a true group", choices=("one", "true"))
+    groups: str = option("one", "who shares a model: all clients, or each true group", choices=("one", "true"))
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -80,13 +78,12 @@ class Controlled(PersonalConfig):
     def no_feedback(self) -> str:
         """Control vectors hold what is dropped, or are sent."""
         if self.own_steps:
-            return "it sends control vectors beside updates, which have their own"
-        return "its h_i hold what is dropped already"
+            return "its control vectors contain dropped numbers already"
+        return "its h_i contain dropped numbers already"
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Control vectors that are sent are not private; raises SpecError."""
-        if self.own_steps and train.transit.privacy is not None:
-            raise SpecError(f"train.privacy with {where}: control variates are sent without clipping or noise; leave it out")
+    def releases(self, rounds: int) -> tuple[int, int]:
+        """Sums of updates, and of control vectors."""
+        return (2 if self.own_steps else 1) * rounds, 0
 
 
 def method_of(name: str, config: Controlled, model: Model, solver: Solver) -> Method[Vectors]:

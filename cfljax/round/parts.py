@@ -22,6 +22,8 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+import numpy as np
+
 from cfljax.kernels.mix import usable
 from cfljax.lazy import jax, jnp
 from cfljax.local.flight import Arriving, select_arriving
@@ -61,7 +63,9 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Shared:
         inner = method.init(key, federation, hyper, setup)
-        inner = inner._replace(**{name: _begun(parts, getattr(inner, name)) for name in fields})
+        inner = inner._replace(
+            **{name: _alike(each := getattr(inner, name), each, parts.columns("all", "client")) for name in fields}
+        )
         own = jnp.tile(method.models(inner)[0][0, parts.home], (federation.clients, 1)) if home else None
         return guessed(Shared(inner, own, None), federation, hyper)
 
@@ -84,6 +88,13 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
             inner = method.settle(before.inner, after.inner, federation, hyper)
             after = after._replace(inner=inner)
         return guessed(after, federation, hyper)
+
+    def regroup(key: Array, state: Shared, federation: Federation, hyper: Hyper, round: int) -> Shared:
+        assert method.regroup is not None
+        inner = method.regroup(key, state.inner, _seen(federation, state), hyper, round)
+        of_all = parts.columns("all", "client", "frozen")  # a cluster that is new has them, too
+        new = {name: _alike(getattr(inner, name), getattr(state.inner, name), of_all) for name in fields}
+        return state._replace(inner=inner._replace(**new))
 
     def score(state: Shared, federation: Federation, hyper: Hyper) -> Array:
         if home:
@@ -110,6 +121,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
         travels=travels(config, parts),
         follow=None if method.follow is None else follow,
         settle=settle,
+        regroup=None if method.regroup is None else regroup,
     )
 
 
@@ -141,10 +153,9 @@ def _models(method: Method, parts: ModelParts, state: Shared) -> tuple[Array, Ar
     return each, jnp.where(labels >= 0, mine, -1)
 
 
-def _begun(parts: ModelParts, each: Array) -> Array:
-    """f32[K, d]: arrays f32[K, d] in which all rows have, where parts are shared or stay at home, what the first has."""
-    alike = parts.columns("all", "client")
-    return each.at[:, alike].set(each[0, alike])
+def _alike(each: Array, of: Array, columns: np.ndarray) -> Array:
+    """f32[K, d]: arrays f32[K, d] in which all rows have, in these columns, what the first of `of` has."""
+    return jnp.asarray(each).at[:, columns].set(jnp.asarray(of)[0, columns])
 
 
 def _mass(method: Method, inner: Tree, federation: Federation, came: Arriving, arrived: Array, weights: str) -> Array:

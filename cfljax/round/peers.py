@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
-from cfljax.errors import SpecError
 from cfljax.kernels.mix import usable, weighted_sum
 from cfljax.lazy import jax, jnp
 from cfljax.local.reports import report
 from cfljax.round.common import first_model, keep_own, traffic
-from cfljax.round.config import PersonalConfig, TrainOptions
+from cfljax.round.config import PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model
 
 if TYPE_CHECKING:
     from cfljax.local.solver import Solver
-    from cfljax.registry.options import Value
 
 
 class OwnModels(NamedTuple):
@@ -68,15 +66,11 @@ class Peers(PersonalConfig):
         """f32[S, C]: the weight of each client's model in the mixtures of the clients i32[S]. Rows sum to one."""
         return jax.nn.one_hot(ids, state.drawn.shape[0])
 
-    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Noise and robust rules are for sums of updates; raises SpecError."""
-        transit = train.transit
-        if self.sends and transit.privacy is not None and transit.privacy.noise > 0:
-            why = "each client gets a mixture of others' models, which is no sum of clipped updates; use noise = 0"
-            raise SpecError(f"train.privacy.noise = {transit.privacy.noise} with {where}: {why}")
-        if self.sends and transit.robust is not None:
-            why = "each client gets a mixture of its own, in place of a mean over participants; leave it out"
-            raise SpecError(f'train.robust = "{transit.robust.name}" with {where}: {why}')
+    @property
+    def without(self) -> dict[str, str]:
+        """Noise and robust rules are for sums of updates."""
+        why = "each client gets a mixture of models, not a sum of updates"
+        return super().without | (dict.fromkeys(("privacy.noise", "robust"), why) if self.sends else {})
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """Noised sums: none."""

@@ -8,6 +8,8 @@ is the method itself, but for rounding.
 Readings:
 - A cluster that nobody has moved. Paper: one model. Here: one that the round left as it was to the bit keeps its model and its
   state.
+- Clusters that are made between rounds. Paper: none. Here: one takes over the optimiser's state of the cluster whose model it
+  begins with, of several its own place or the first; one with a model of its own begins without.
 - FedAdam, FedYogi, FedAdagrad. Paper: no bias correction, b2 = 0.99, v begins at τ², steps m / (√v + τ) with τ = 1e-3. Here: the
   same, in `round/fedopt.py`. Option: `name = "fedadam"`, and so on; optax's `adam`, `yogi` and `adagrad` differ.
 - Parts (`train.parts`). Paper: whole models. Here: what everybody shares is moved by one optimiser of its own, what a cluster
@@ -61,8 +63,6 @@ class Served(NamedTuple):
 def with_server(method: Method, where: str, model: Model, server: ServerOptimiser, parts: ModelParts | None) -> Method:
     """Return the method with an optimiser that moves the models at `where` in its state (`MethodConfig.serves`). `parts`: who
     shares which part of a model; None: all parts are a cluster's."""
-    if method.regroup is not None:
-        raise ValueError("train.server: the method makes other clusters between rounds, to which no state of an optimiser belongs")
     pick, put = _division(model, parts)
 
     def models_in(state: Tree) -> Array:
@@ -90,7 +90,22 @@ def with_server(method: Method, where: str, model: Model, server: ServerOptimise
             inner = method.settle(state.inner, inner, federation, hyper)
         return Served(inner, clusters, common), info
 
-    return inside(method, init, round)
+    def regroup(key: Array, state: Served, federation: Federation, hyper: Hyper, round: int) -> Served:
+        assert method.regroup is not None
+        inner = method.regroup(key, state.inner, federation, hyper, round)
+        if state.clusters is None:
+            return state._replace(inner=inner)
+        old, new = (np.asarray(models_in(each)) for each in (state.inner, inner))
+        begun = jax.vmap(server.made(hyper).init)(pick(jnp.asarray(new), CLUSTER))
+        places = range(len(old))
+        of = [next((j for j in (k, *places) if j in places and np.array_equal(old[j], row)), -1) for k, row in enumerate(new)]
+
+        def handed_on(before: Array, fresh: Array) -> Array:
+            return jnp.stack([fresh[k] if j < 0 else jnp.asarray(before[j]) for k, j in enumerate(of)])
+
+        return Served(inner, jax.tree.map(handed_on, state.clusters, begun), state.common)
+
+    return inside(method, init, round)._replace(regroup=None if method.regroup is None else regroup)
 
 
 def _mover(optimiser: Any) -> Callable[[Leaves, Leaves, Tree], tuple[Leaves, Tree]]:

@@ -10,8 +10,9 @@ from cfljax.local.averages import AVERAGES, add_lengths, averages
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.registry.options import option
+from cfljax.round.ask import Ask
 from cfljax.round.choice import need_clients
-from cfljax.round.common import first_models, traffic
+from cfljax.round.common import first_models
 from cfljax.round.config import MethodConfig
 from cfljax.round.samples import in_lists, mean_over_samples, sample_labels
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
@@ -46,7 +47,7 @@ class Soft(MethodConfig):
 
     clusters: int = option(3, "number of models", low=1)
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
-    newcomer_steps: int = option(10, "E-steps that give a client its mixture if it has not been drawn", low=1)
+    newcomer_steps: int = option(10, "E-steps for the mixture of a client that has not been drawn", low=1)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -101,14 +102,15 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         return Mixed(first_models(key, model, k), equal, nobody, config.first_memory(federation))
 
     def round(key: Array, state: Mixed, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Mixed, Info]:
-        q = _shares(config, solver, federation, cohort, state)
+        ask = Ask(solver, key, federation, cohort, hyper)
+        q = _shares(config, ask, state)
         mixture = _mixture(federation, cohort, q, state.mixture[cohort.ids])
         each, which = cohort.repeat(k), jnp.tile(jnp.arange(k, dtype=jnp.int32), cohort.ids.shape[0])
         jobs = jobs_from(each, state.models, which, weights=q.reshape(-1, q.shape[2]))
         mix = averages(solver, federation, each, which, k, config.average, hyper)
         trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, state.models))
         floats = config.floats(federation.classes)
-        sent = add_lengths(traffic(cohort, k, k, floats, floats), cohort, config.average)
+        sent = add_lengths(ask.bill(k, floats, floats), cohort, config.average)
         new = trained.mixed.new
         info = report_trained(federation, each, trained, which, new - state.models, sent)
         there = jnp.where(cohort.mask, cohort.ids, federation.clients)
@@ -128,13 +130,13 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
     return Method(init, round, models, setup=setup, score=score, mixture=mixture, extras=config.kept)
 
 
-def _shares(config: Soft, solver: Solver, federation: Federation, cohort: Cohort, state: Mixed) -> Array:
+def _shares(config: Soft, ask: Ask, state: Mixed) -> Array:
     """f32[S, K, N]: the share of each model in each sample of the participants, in the order of the client's samples; beyond these
     it means nothing."""
-    losses, more = solver.sample_losses(federation, state.models, cohort.ids, cohort.mask), config.of_label(state)
+    losses, more = ask.sample_losses(state.models), config.of_label(state)
     if more is not None:
-        losses = losses + jnp.swapaxes(more[:, sample_labels(solver, federation, cohort)], 0, 1)
-    return config.share(jnp.log(state.mixture[cohort.ids])[:, :, None], losses, 1)
+        losses = losses + jnp.swapaxes(more[:, sample_labels(ask.solver, ask.federation, ask.cohort)], 0, 1)
+    return config.share(jnp.log(state.mixture[ask.cohort.ids])[:, :, None], losses, 1)
 
 
 def _mixture(federation: Federation, cohort: Cohort, q: Array, before: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Sinks, to which the curves of a sweep are sent besides its folder: JSON lines, TensorBoard, Weights & Biases, MLflow. The
+"""Sinks, to which the curves of a sweep are sent besides its folder: JSON lines, TensorBoard, Weights & Biases. The
 package of a sink is imported when the sink is used. What a sink is: `cfljax.sinks.common.Sink`."""
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ SINKS: Registry[MakeSink] = Registry(
         "jsonl": "cfljax.sinks.services:JSONL",
         "tensorboard": "cfljax.sinks.services:TENSORBOARD",
         "wandb": "cfljax.sinks.services:WANDB",
-        "mlflow": "cfljax.sinks.services:MLFLOW",
     },
     "cfljax.sinks",
 )

@@ -1,22 +1,16 @@
-"""The sinks of this package: JSON lines (which need no package), TensorBoard, Weights & Biases, MLflow."""
+"""The sinks of this package: JSON lines (which need no package), TensorBoard, Weights & Biases."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import time
 from pathlib import Path
 
 from cfljax.registry import Entry
 from cfljax.registry.options import NoOptions, Table
 from cfljax.results.result import Result
-from cfljax.sinks.common import PLACE, flat, folder_of, need, rows, summary, title
-
-_AT_ONCE = 900
-"""Metrics per request; MLflow's limit is 1,000."""
-_LONGEST = 500
-"""The most characters of a parameter; MLflow's limit."""
+from cfljax.sinks.common import PLACE, folder_of, need, rows, summary, title
 
 
 class JsonLines:
@@ -63,7 +57,7 @@ class TensorBoard:
             writer.add_text("config", "    " + json.dumps(result.config, indent=1, default=str).replace("\n", "\n    "))
             for quantity, value in summary(result).items():
                 writer.add_scalar(f"summary/{quantity}", value, 0)
-            for option, value in flat(result.record.get("varies", {})).items():
+            for option, value in result.record.get("varies", {}).items():
                 writer.add_text(f"varies/{option}", str(value))
 
 
@@ -87,41 +81,6 @@ class WeightsAndBiases:
         run.finish(exit_code=0 if result.status == "done" else 1)
 
 
-class MLflow:
-    """MLflow: an experiment for the sweep with its runs, in $MLFLOW_TRACKING_URI, or else in the results folder, whose files
-    `MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri DIR/logs/mlflow` shows."""
-
-    def __init__(self, folder: Path, name: str):
-        need("mlflow", "mlflow")
-        from mlflow import MlflowClient
-
-        self.address = os.environ.get("MLFLOW_TRACKING_URI", "")
-        if not self.address:
-            self.address = folder_of(folder, "mlflow").resolve().as_uri()
-            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # else MLflow 3 asks for a database
-        self.client = MlflowClient(tracking_uri=self.address)
-        known = self.client.get_experiment_by_name(name)
-        self.experiment = known.experiment_id if known else self.client.create_experiment(name)
-
-    def write(self, result: Result) -> None:
-        """Send the run; an earlier one of the same id is deleted."""
-        from mlflow.entities import Metric, Param
-
-        for old in self.client.search_runs([self.experiment], f"tags.cfljax_run = '{result.run}'"):
-            self.client.delete_run(old.info.run_id)
-        tags = {"cfljax_run": result.run, "method": result.method, "status": result.status}
-        run = self.client.create_run(self.experiment, run_name=title(result), tags=tags).info.run_id
-        now = int(time.time() * 1000)
-        metrics = [Metric(name, value, now, number) for number, values in rows(result) for name, value in values.items()]
-        metrics += [Metric(name, value, now, 0) for name, value in summary(result).items()]
-        params: list[Param] = [Param(name, str(value)[:_LONGEST]) for name, value in flat(result.config).items()]
-        self.client.log_batch(run, params=params[:100])
-        for at in range(0, len(metrics), _AT_ONCE):
-            self.client.log_batch(run, metrics=metrics[at : at + _AT_ONCE])
-        self.client.set_terminated(run, "FINISHED" if result.status == "done" else "FAILED")
-
-
 JSONL = Entry(NoOptions, JsonLines)
 TENSORBOARD = Entry(NoOptions, TensorBoard)
 WANDB = Entry(NoOptions, WeightsAndBiases)
-MLFLOW = Entry(NoOptions, MLflow)

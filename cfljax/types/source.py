@@ -59,3 +59,6 @@ class Parts:
     """The data set of the rows, if the partition has made a new one (by copying or drawing samples); None: the given one."""
     origin: np.ndarray | None = None
     """i64[n]: of which original sample each training sample of `source` is a copy; None: of none."""
+    by_group: np.ndarray | None = None
+    """i32[G, C] through which view each client would see its samples in each true group, where views are combined (none, i32[0, C],
+    where that is not a matter of a view alone); None: as the other clients of the group do."""

@@ -27,9 +27,7 @@ are to be run again; runs of a small size are not run at size; and fewer than th
 from __future__ import annotations
 
 import math
-import os
-import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -181,7 +179,7 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
     a_never, b_never = ([math.isinf(cell.values[draw]) for draw in common] for cell in (fast, slow))
     if all(a_never) and all(b_never):
         return Verdict(FAILS, "neither gets there", published)
-    logs = {draw: math.log(_counted(fast, draw) / _counted(slow, draw)) for draw in common}
+    logs = {draw: math.log(counted(fast, draw) / counted(slow, draw)) for draw in common}
     mean, low, high = (-math.expm1(log) for log in (float(np.mean(list(logs.values()))), *reversed(interval(logs))))
     bound = "at least " if any(b_never) and not any(a_never) else "at most " if any(a_never) and not any(b_never) else ""
     better = sum(log < 0 for log in logs.values())
@@ -202,7 +200,7 @@ def _as_many(word: str, seeds: int, never: int) -> str:
     return f"{same}, neither gets there in {'the other' if never == 1 else never}" if never else same
 
 
-def _counted(cell: Measured, draw: Hashable) -> float:
+def counted(cell: Measured, draw: Hashable) -> float:
     """The number of a draw; if it is never reached, the number of rounds that were run."""
     return max(min(cell.values[draw], cell.rounds.get(draw, math.inf)), TINY)
 
@@ -210,8 +208,7 @@ def _counted(cell: Measured, draw: Hashable) -> float:
 def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
     sign = -1 if of.cell(claim.cells[0]).take.lower_is_better else 1
     cells = [measured[name] for name in claim.cells]
-    names = _told_apart(claim.cells)
-    numbers = ", ".join(f"{name}: {plain(cell.mean)}" for name, cell in zip(names, cells, strict=True))
+    numbers = ", ".join(plain(cell.mean) for cell in cells)
     common = [draw for draw in cells[0].values if all(draw in cell.values for cell in cells)]
     if not common:
         return Verdict(NOT_RUN, "no seed in common")
@@ -220,21 +217,11 @@ def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ver
     apart = {draw: line[0] - line[-1] for draw, line in lines.items()}
     low, high = interval(apart)
     gap, ends = float(np.mean(list(apart.values()))), (low, high) if sign > 0 else (-high, -low)
-    numbers += f"; in this order in {kept} of {len(lines)} seeds; {names[0]} − {names[-1]}: "
-    numbers += signed(sign * gap) + between(ends, signed)
+    numbers += f", so ordered in {kept} of {len(lines)} seeds; first − last {signed(sign * gap)}{between(ends, signed)}"
     steps = [interval({draw: line[i] - line[i + 1] for draw, line in lines.items()}) for i in range(len(cells) - 1)]
     if all(least > 0 for least, _ in steps):
         return Verdict(REPRODUCES, numbers)
     return Verdict(DIRECTION if low > 0 else FAILS if high <= 0 else UNDECIDED, numbers)
-
-
-def _told_apart(names: Sequence[str]) -> list[str]:
-    """Return the names without the words that all of them begin or end with, up to or from a comma or colon."""
-    alike = os.path.commonprefix(list(names))
-    cut = max(alike.rfind(mark) + len(mark) for mark in (": ", ", ") if mark in alike) if re.search("[:,] ", alike) else 0
-    same = os.path.commonprefix([name[::-1] for name in names])
-    end = same.rfind(" ,") + 2 if " ," in same else 0
-    return [name[cut : len(name) - end] for name in names]
 
 
 def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001

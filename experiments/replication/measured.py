@@ -79,7 +79,8 @@ def section(published: Published, folders: list[Results]) -> Section:
             other = found.measured[cell.minus].values
             apart = {draw: value - other[draw] for draw, value in found.measured[cell.name].values.items() if draw in other}
             found.measured[cell.name] = Measured(apart)
-        reached = cell.take.reaches is not None and all(map(math.isfinite, found.measured[cell.name].values.values()))
+        reached = cell.take.to is not None  # rounds that all of its runs have
+        reached |= cell.take.reaches is not None and all(map(math.isfinite, found.measured[cell.name].values.values()))
         found.small[cell.name] = any(unit.store.folder in (but_rounds if reached else shrunk) for unit in chosen)
         runs_of[cell.name] = chosen
     found.units.extend(used.values())

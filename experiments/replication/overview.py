@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from experiments.replication.measured import Section, with_draws
-from experiments.replication.published import Claim, Page
+from experiments.replication.papers import Page
+from experiments.replication.published import Claim
 from experiments.replication.tables import table
 from experiments.replication.verdicts import (
     AGAIN,
@@ -23,6 +24,7 @@ from experiments.replication.verdicts import (
     WORDS,
     Verdict,
 )
+from experiments.todo import Hours, time_of
 
 PLURAL = {
     "reproduces": "reproduce",
@@ -32,6 +34,18 @@ PLURAL = {
 }
 """Words after a number of claims, where they are not those of one."""
 HEAD = ["claim", "published", "ours", "verdict", "runs", "why"]
+WITH = {
+    REPRODUCES: "holds with",
+    DIRECTION: "in direction with",
+    PART: "less than half with",
+    FAILS: "not with",
+    UNDECIDED: "not decided with",
+    AGAIN: "to be run again with",
+    NO_TEST: "no test with",
+}
+"""Words before the settings in which a claim has a verdict."""
+OPEN = (UNDECIDED, AT_SIZE, AGAIN, NOT_RUN)
+"""Verdicts that more runs could change."""
 BEST = (REPRODUCES, DIRECTION, UNDECIDED, AT_SIZE, PART, FAILS, AGAIN, NO_TEST, NOT_RUN)
 """Of several settings of an "up to": the word that counts before the next ones."""
 
@@ -42,8 +56,8 @@ class Line(NamedTuple):
     section: Section
     claim: Claim
     verdict: Verdict
-    others: list[tuple[str, str]]
-    """(Word, setting) of the same claim in the other settings in which it was tried."""
+    others: list[tuple[Verdict, str]]
+    """(Verdict, setting) of the same claim in the other settings in which it was tried."""
 
 
 def lines(sections: Iterable[Section]) -> list[Line]:
@@ -60,15 +74,15 @@ def lines(sections: Iterable[Section]) -> list[Line]:
                 continue
             better = BEST.index(verdict.word) < BEST.index(line.verdict.word)
             if better and (claim.up_to or line.verdict.word == NOT_RUN):
-                found[key] = Line(section, claim, verdict, [*line.others, (line.verdict.word, line.claim.setting)])
+                found[key] = Line(section, claim, verdict, [*line.others, (line.verdict, line.claim.setting)])
             else:
-                line.others.append((verdict.word, claim.setting))
+                line.others.append((verdict, claim.setting))
     return [_open(line) for line in found.values()]
 
 
 def _open(line: Line) -> Line:
     """Return an "up to" as not decided where it is refuted in the settings that were run, and there are others."""
-    left = sum(word == NOT_RUN for word, _ in line.others)
+    left = sum(verdict.word == NOT_RUN for verdict, _ in line.others)
     if not (line.claim.up_to and left and line.verdict.word in (PART, FAILS)):
         return line
     why = f"{line.verdict.word} in the settings that were run; {left} of {len(line.others) + 1} were not"
@@ -83,71 +97,69 @@ def papers(sections: Iterable[Section]) -> dict[str, list[Section]]:
     return found
 
 
-def at_a_glance(page: Page, sections: list[Section], to: str) -> str:
-    """A row for each paper with claims: what holds of it, and how many of its claims have which verdict. `to`: where the papers'
-    pages are, `{file}` and `{anchor}` stand for what they are called."""
+def at_a_glance(page: Page, sections: list[Section], to: str, left: Hours) -> str:
+    """A row for each paper with claims: what holds of it, how many of its claims have which verdict, and what the open ones would
+    take.
+    `to`: where the papers' pages are, `{file}` stands for what they are called."""
     rows = []
     for name, own in papers(sections).items():
-        paper, counted = page.paper(name), Counter(line.verdict.word for line in lines(own))
-        said = _counted(counted)
+        paper, every = page.paper(name), lines(own)
+        said, more = _counted(Counter(line.verdict.word for line in every)), hours(every, left)
         if said or paper.says:
-            rows.append([_link(name, to, paper.file, _anchor(name)), paper.says, said])
-    return table(["paper", "what holds", "its claims"], rows)
+            rows.append([_link(name, to, paper.file), paper.says, said, time_of(more) if more else ""])
+    return table(["paper", "what holds", "its claims", "hours left"], rows)
 
 
-def claims(page: Page, sections: list[Section], to: str) -> str:
-    """Return a table for each paper, with a line for each of its claims and a link for each table of the paper."""
+def hours(every: Iterable[Line], left: Hours) -> float:
+    """What the jobs take that would decide the claims that are open."""
+    return sum(left.get(job, 0.0) for job in {line.claim.job for line in every if line.verdict.word in OPEN})
+
+
+def claims(page: Page, sections: list[Section], to: str, left: Hours) -> str:
+    """Return a table for each paper, with a line for each of its claims, below the table or figure of the paper that has it."""
     parts = []
     for name, own in papers(sections).items():
-        rows = [row for section in own for row in _rows(section, lines(own), page, to)]
-        parts.append(f"## {name}")
-        parts += [table(HEAD, rows)] if rows else []
-        if bare := [_titled(section, page, to) for section in own if not _own(section, lines(own))]:
-            parts.append(f"{'Also, without' if rows else 'Without'} a claim that counts: {', '.join(bare)}.")
+        every, rows = lines(own), []
+        for section in own:
+            mine = [_row(line, left) for line in every if line.section is section]
+            rows += [[f"**{section.published.title}**"], *mine] if mine else []
+        parts += [f"## {_link(name, to, page.paper(name).file)}", table(HEAD, rows)] if rows else []
     return "\n\n".join(parts)
 
 
-def _own(section: Section, every: list[Line]) -> list[Line]:
-    return [line for line in every if line.section is section]
+def short_table(every: list[Line], left: Hours) -> str:
+    """The same for some claims of a paper, each with its table or figure. What the page's figure shows is not said again."""
+    rows = [(line, _row(line._replace(others=[]) if line.claim.panel else line, left)) for line in every]
+    return table(HEAD, [[f"{line.section.published.title.partition(': ')[0]}: {text}", *rest] for line, (text, *rest) in rows])
 
 
-def _titled(section: Section, page: Page, to: str) -> str:
-    """Return the title of a section as a link to its details."""
-    title, file = section.published.title, page.paper(section.published.paper).file
-    return _link(title, to, file, _anchor(title))
-
-
-def _rows(section: Section, every: list[Line], page: Page, to: str) -> Iterator[list[str]]:
-    """The rows of a section: its title, then its claims; none without claims."""
-    for at, line in enumerate(_own(section, every)):
-        if at == 0:
-            yield [f"**{_titled(section, page, to)}**"]
-        decided = line.verdict
-        ours = re.sub(r"; last ten .*|; rank correlation [^;]*| \(\d+ of \d+ seeds (fewer|less)\)", "", decided.ours)
-        runs = ", ".join(part for part in (_size(line), _seeds(line)) if part)
-        yield [line.claim.text, decided.published, ours, f"**{decided.word}**", runs, _why(line)]
+def _row(line: Line, left: Hours) -> list[str]:
+    ours = re.sub(r"; last ten .*|; rank correlation [^;]*| \(\d+ of \d+ seeds (fewer|less)\)", "", line.verdict.ours)
+    runs = ", ".join(part for part in (_size(line), _seeds(line)) if part)
+    return [line.claim.text, line.verdict.published, ours, f"**{line.verdict.word}**", runs, _why(line, left)]
 
 
 def _counted(words: Counter[str]) -> str:
     return ", ".join(f"{words[word]} {PLURAL.get(word, word) if words[word] > 1 else word}" for word in WORDS if words[word])
 
 
-def _why(line: Line) -> str:
-    """Return what the verdict rests on beside the numbers, in some words."""
-    if line.verdict.word == NOT_RUN:
-        return ""
-    others = [(word, setting) for word, setting in line.others if word != NOT_RUN]
-    if others and line.claim.setting and all(setting for _, setting in others):
-        words = [word for word in WORDS if any(word == other for other, _ in others)]
-        named = [f"{word}: {' / '.join(setting for other, setting in others if other == word)}" for word in words]
-        more = "; ".join([f"this is {line.claim.setting}", *named])
-    else:
-        more = (
-            f"in {len(others)} other setting{'s' if len(others) > 1 else ''}: {_counted(Counter(word for word, _ in others))}"
-            if others
-            else ""
-        )
-    return "; ".join(part for part in (line.verdict.why, line.claim.small, line.verdict.cost, more) if part)
+def _why(line: Line, left: Hours) -> str:
+    """Return what the verdict rests on beside the numbers, in some words, and what more runs would take."""
+    others = [(verdict, setting) for verdict, setting in line.others if verdict.word != NOT_RUN]
+    more = ""
+    if line.verdict.word != NOT_RUN and others and line.claim.setting and all(setting for _, setting in others):
+        named: dict[str, list[str]] = {}
+        for verdict, setting in sorted([(line.verdict, line.claim.setting), *others], key=lambda tried: WORDS.index(tried[0].word)):
+            word = f"{verdict.why.partition(',')[0]} with" if verdict.word == AT_SIZE else WITH[verdict.word]
+            named.setdefault(word, []).append(setting)
+        more = "; ".join(f"{word} {' / '.join(settings)}" for word, settings in named.items())
+    elif line.verdict.word != NOT_RUN and others:
+        words = Counter(verdict.word for verdict, _ in others)
+        more = f"in {len(others)} other setting{'s' if len(others) > 1 else ''}: {_counted(words)}"
+    needs = time_of(left[line.claim.job]) if line.verdict.word in OPEN and line.claim.job in left else ""
+    why = "" if line.verdict.word == NOT_RUN else line.verdict.why
+    parts = (why, line.claim.small, line.verdict.cost, more, f"decided in {needs}" if needs else "")
+    return "; ".join(part for part in parts if part)
 
 
 def _size(line: Line) -> str:
@@ -166,10 +178,5 @@ def _seeds(line: Line) -> str:
     return said.replace(f"{fewest}", f"{fewest} seed{'s' if fewest > 1 else ''}", 1)
 
 
-def _link(text: str, to: str, file: str, anchor: str) -> str:
-    return f"[{text}]({to.format(file=file, anchor=anchor)})"
-
-
-def _anchor(heading: str) -> str:
-    """The anchor that GitHub and the documentation give a heading."""
-    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\- ]", "", heading.lower())).strip("-")
+def _link(name: str, to: str, file: str) -> str:
+    return f"[{name}]({to.format(file=file)})" if to else name

@@ -3,6 +3,7 @@ one page, or a page of claims and a page for each paper, with its figures."""
 
 from __future__ import annotations
 
+import html
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -10,10 +11,13 @@ from pathlib import Path
 
 from cfljax.results.result import Results
 from experiments.replication import overview
+from experiments.replication.effects import effects, panels
 from experiments.replication.measured import Section, section
 from experiments.replication.paper_figures import colours_of, picture
-from experiments.replication.published import Page, read_published
-from experiments.replication.tables import section_text
+from experiments.replication.papers import Page
+from experiments.replication.published import read_published
+from experiments.replication.tables import not_run, section_text
+from experiments.todo import Hours, hours_left
 
 Paths = Sequence[str | os.PathLike[str]]
 ALL = ""
@@ -28,10 +32,6 @@ BRIEF = (
     "draw of the data, and the choice of the step size. Commands need `CFLJAX_DATA`, the folder of data files."
 )
 """The same on the page of a paper."""
-INDEX = (
-    "The verdicts on its claims are on [one page for all papers](../../experiments/README.md); "
-    "under a table here are further claims."
-)
 
 
 def read_sections(folders: Paths, published: Paths) -> tuple[Page, list[Section]]:
@@ -48,43 +48,64 @@ def read_sections(folders: Paths, published: Paths) -> tuple[Page, list[Section]
 def replication_page(folders: Paths, published: Paths) -> str:
     """One page with everything but figures."""
     page, sections = read_sections(folders, published)
-    to = "#{anchor}"
-    parts = [f"# {page.title}", page.text.strip(), overview.at_a_glance(page, sections, to), SPREAD]
+    parts = [f"# {page.title}", page.text.strip(), overview.at_a_glance(page, sections, "", {}), SPREAD]
     for name, own in overview.papers(sections).items():
-        parts += [f"## {name}", page.paper(name).findings.strip(), *(section_text(each) for each in own)]
+        parts += [f"## {name}", page.paper(name).findings.strip()]
+        parts += [f"### {each.published.title}\n\n{section_text(each)}" for each in own]
     return _joined(parts)
 
 
 def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[str, str]:
     """Name of a file -> its text: the page of claims (`ALL`, with links to pages at `to`, a folder relative to it), a page for each
-    paper with what the page of claims does not have, and its figures as SVG."""
+    paper, and its figures as SVG."""
     page, sections = read_sections(folders, published)
-    found = {ALL: _claims(page, sections, f"{to}{{file}}.md#{{anchor}}")}
+    left = hours_left({claim.job for each in sections for claim in each.published.claims})
+    found = {ALL: _claims(page, sections, f"{to}{{file}}.md", left)}
     for name, own in overview.papers(sections).items():
-        paper = page.paper(name)
-        counted = [line.claim for line in overview.lines(own)]
-        parts = [f"# {name}", paper.says, paper.findings.strip(), f"{INDEX} {BRIEF}" if counted else BRIEF]
-        colours = colours_of(own)
-        for at, each in enumerate(own, 1):
-            images = {f"{paper.file}-{at}-{i}.svg": number for i, number in enumerate(range(len(each.published.figures)), 1)}
-            found |= {image: picture(each, number, colours) for image, number in images.items()}
-            shown = [f"![{each.published.figures[number].title}]({image})" for image, number in images.items()]
-            parts.append(section_text(each, "##", "\n".join(shown), counted))
-        found[f"{paper.file}.md"] = _joined(parts)
+        found |= _paper(page, name, own, left)
     return found
+
+
+def _paper(page: Page, name: str, own: list[Section], left: Hours) -> dict[str, str]:
+    """The page of a paper and its figures: a sentence, a figure and the main claims on one screen, and all else folded."""
+    paper, every, shown = page.paper(name), overview.lines(own), panels(own)
+    found = {f"{paper.file}.svg": effects(shown)} if shown else {}
+    parts = [f"# {name}", paper.says, *[f"![Our seeds beside the published numbers]({image})" for image in found]]
+    if every:
+        chosen = [line for line in every if line.claim.main] or every
+        parts += [overview.short_table(chosen, left)]
+        parts += [f"[All {len(every)} claims, and how verdicts are found](../../experiments/README.md)."]
+    parts += [BRIEF, *([folded("What we found", paper.findings.strip())] if paper.findings.strip() else [])]
+    colours, known = colours_of(own), dict[str, str]()
+    for at, each in enumerate(own, 1):
+        images = {f"{paper.file}-{at}-{i}.svg": number for i, number in enumerate(range(len(each.published.figures)), 1)}
+        images = {image: number for image, number in images.items() if any(each.drawn_runs[number])}
+        found |= {image: picture(each, number, colours) for image, number in images.items()}
+        pictures = "\n".join(f"![{each.published.figures[number].title}]({image})" for image, number in images.items())
+        if each.units:
+            parts.append(folded(each.published.title, section_text(each, pictures, known)))
+            known.setdefault(each.published.sweep, each.published.title)
+    waiting = [f"- {each.published.title}: {not_run(each.published, left)}" for each in own if not each.units]
+    parts += [folded("Not run yet", "\n".join(waiting))] if waiting else []
+    return found | {f"{paper.file}.md": _joined(parts)}
+
+
+def folded(title: str, text: str) -> str:
+    """A part of a page that opens with a click. Its anchor is what GitHub and the documentation would make of the title."""
+    anchor = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\- ]", "", title.lower())).strip("-")
+    return f'<details id="{anchor}" markdown="1">\n<summary>{html.escape(title, quote=False)}</summary>\n\n{text}\n\n</details>'
 
 
 def unused_figures(folder: Path, pages: Mapping[str, str]) -> list[Path]:
     """The figures of these papers' pages that an earlier call has written there and none of the pages has now."""
     papers = {name.removesuffix(".md") for name in pages if name.endswith(".md")}
-    found = [(path, re.fullmatch(r"(.+)-\d+-\d+\.svg", path.name)) for path in sorted(folder.iterdir())]
+    found = [(path, re.fullmatch(r"(.+?)(?:-\d+-\d+)?\.svg", path.name)) for path in sorted(folder.iterdir())]
     return [path for path, match in found if match and match[1] in papers and path.name not in pages]
 
 
-def _claims(page: Page, sections: list[Section], to: str) -> str:
-    papers = to.replace("#{anchor}", "")
-    parts = [f"# {page.title}", overview.at_a_glance(page, sections, papers), page.text.strip(), SPREAD]
-    return _joined([*parts, overview.claims(page, sections, to)])
+def _claims(page: Page, sections: list[Section], to: str, left: Hours) -> str:
+    parts = [f"# {page.title}", overview.at_a_glance(page, sections, to, left), page.text.strip(), SPREAD]
+    return _joined([*parts, overview.claims(page, sections, to, left)])
 
 
 def _joined(parts: list[str]) -> str:

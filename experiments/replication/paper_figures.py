@@ -1,4 +1,4 @@
-"""Enters: a Section with a figure. Leaves: its curves over rounds as SVG, the published points and levels beside them."""
+"""Enters: a Section with a figure. Leaves: its curves over rounds as SVG, the published points beside them."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def picture(section: Section, number: int, colours: Mapping[str, str] = MappingP
     figure = section.published.figures[number]
     percent = section.published.unit == "%" and figure.history not in NO_FRACTIONS
     scale = section.published.scale if percent else 1.0
-    published, levels = figure.points or {}, figure.levels or {}
+    published = figure.points or {}
     curves = [_curve(units, figure.history, scale) for units in section.drawn_runs[number]]
-    ends = _ends(curves, [point for points in published.values() for point in points], list(levels.values()))
+    ends = _ends(curves, [point for points in published.values() for point in points])
     axes = _Axes(*ends)
     unit = " (%)" if percent else ""
-    parts = [*axes.lines(), _text(LEFT, 16, figure.title, size=13)]
+    parts = [*axes.lines(), text(LEFT, 16, figure.title, size=13)]
     about = f"rounds{_thinned(curves)}; ours: mean{unit}, least and most of the seeds"
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, about, "middle"))
+    parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, about, "middle"))
     labels = []
     for name, curve, colour in zip(figure.curves, curves, _told_apart(figure.curves, colours), strict=True):
         if curve is not None:
@@ -72,13 +72,9 @@ def picture(section: Section, number: int, colours: Mapping[str, str] = MappingP
             parts.append(
                 f'<circle cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="3.5" fill="none" stroke="{colour}" stroke-width="1.6"/>'
             )
-        if (level := levels.get(name)) is not None:
-            y = axes.y(level)
-            parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="{colour}" stroke-dasharray="3 4" opacity=".8"/>')
     parts += _labels(labels)
-    if published or levels:
-        said = " and ".join(w for w, there in (("circles", published), ("dashes", levels)) if there)
-        parts.append(_text(WIDTH - RIGHT + 8, HEIGHT - 4, f"{said}: published"))
+    if published:
+        parts.append(text(WIDTH - RIGHT + 8, HEIGHT - 4, "circles: published"))
     box = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
     body = "\n".join(part for part in parts if part)
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box} font-family="sans-serif" font-size="11">\n{_GROUND}\n{body}\n</svg>\n'
@@ -114,12 +110,12 @@ def _curve(units: list[Unit], history: str, scale: float) -> Curve | None:
     return Curve(rounds, lines.mean(0), lines.min(0), lines.max(0), len(known), len(common))
 
 
-def _ends(curves: list[Curve | None], points: list[list[float]], levels: list[float]) -> tuple[float, float, float]:
+def _ends(curves: list[Curve | None], points: list[list[float]]) -> tuple[float, float, float]:
     """(last round, least, most) of what is drawn; the least is that of the means, so that one bad start does not press all else."""
     drawn = [curve for curve in curves if curve is not None]
     last = max([float(curve.rounds[-1]) for curve in drawn] + [point[0] for point in points] + [1.0])
     numbers = [float(np.quantile(curve.mean, 0.03)) for curve in drawn] + [float(curve.high.max()) for curve in drawn]
-    numbers += [point[1] for point in points] + levels
+    numbers += [point[1] for point in points]
     low, high = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
     return last, low, high if high > low else low + 1.0
 
@@ -128,7 +124,7 @@ class _Axes:
     """From rounds and numbers to the picture."""
 
     def __init__(self, last: float, low: float, high: float):
-        self.step = _step(high - low)
+        self.step = step_of(high - low)
         self.low, self.high = math.floor(low / self.step) * self.step, math.ceil(high / self.step - 1e-9) * self.step
         self.last = last
 
@@ -141,17 +137,17 @@ class _Axes:
 
     def lines(self) -> list[str]:
         """The grid, and the numbers beside it."""
-        found, step = [], _step(self.last)
+        found, step = [], step_of(self.last)
         for i in range(round((self.high - self.low) / self.step) + 1):
             value = self.low + i * self.step
             y = self.y(value)
-            found.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>{_text(LEFT - 5, y + 4, f"{value:g}", "end")}')
+            found.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>{text(LEFT - 5, y + 4, f"{value:g}", "end")}')
         for i in range(int(self.last / step + 1e-9) + 1):
-            found.append(_text(self.x(i * step), HEIGHT - BOTTOM + 14, f"{i * step:g}", "middle"))
+            found.append(text(self.x(i * step), HEIGHT - BOTTOM + 14, f"{i * step:g}", "middle"))
         return found
 
 
-def _step(span: float) -> float:
+def step_of(span: float) -> float:
     """A round step that divides the span into four to eight or so."""
     power = 10.0 ** math.floor(math.log10(span / 4))
     return next(float(f"{factor * power:.6g}") for factor in (1, 2, 5, 10) if factor * power >= span / 8)
@@ -175,11 +171,10 @@ def _labels(labels: list[tuple[float, str, str]]) -> list[str]:
     for at, (y, name, colour) in enumerate(sorted(labels)):
         y = min(max(y, least), room + 13 * (at + 1))
         least = y + 13
-        found.append(_text(WIDTH - RIGHT + 8, y + 4, name, fill=colour))
+        found.append(text(WIDTH - RIGHT + 8, y + 4, name, fill=colour))
     return found
 
 
-def _text(x: float, y: float, words: str, anchor: str = "start", size: int = 11, fill: str = "#333") -> str:
-    if not words:
-        return ""
+def text(x: float, y: float, words: str, anchor: str = "start", size: int = 11, fill: str = "#333") -> str:
+    """Words of a figure."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{fill}">{html.escape(words)}</text>'

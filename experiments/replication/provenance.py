@@ -16,8 +16,8 @@ SHOWN = 3
 """The most commits that are named; of more, only their number is."""
 
 
-def provenance(each: Section) -> str:
-    """How the runs of a section were made, in Markdown."""
+def provenance(each: Section, brief: bool = False) -> str:
+    """How the runs of a section were made, in Markdown. `brief`: only the first command, and how long they took."""
     spec = each.published.spec
     if not each.units:
         return f"Not run: {_command(spec, ['size=small'])}" if spec else "Not run."
@@ -31,8 +31,10 @@ def provenance(each: Section) -> str:
     spent = sum(s for unit in each.units if math.isfinite(s := seconds(unit)))
     devices = ", ".join(sorted({str(unit.record.get("device", "unknown")).split(",")[0] for unit in each.units}))
     runs = f"{len(each.units)} run{'s' if len(each.units) > 1 else ''}"
-    lines.append(f"{runs}, {_time(spent)} of computing on {devices}, {_time(spent / len(each.units))} a run; {_made_by(each)}.")
-    return "  \n".join(lines)
+    said = f"{runs}, {_time(spent)} of computing on {devices}"
+    if brief:
+        return f"{lines[0]}{', and further sweeps of this spec' if len(each.folders) > 1 else ''}: {said}." if spec else f"{said}."
+    return "  \n".join([*lines, f"{said}, {_time(spent / len(each.units))} a run; {_made_by(each)}."])
 
 
 def _command(spec: str, sets: list[str], shorter: bool = False) -> str:

@@ -23,13 +23,15 @@
     small = ""                                 # what its runs have less of than the paper's, where no flag says so
     void = ""                                  # why no run could contradict it
     again = ""                                 # why its runs are to be made again
+    main = false                               # true: among the few that the paper's own page shows
+    panel = ["FG-EDC over FedAvg", "MNIST"]    # where the paper's figure has it: a part of it, and a row
+    job = ""                                   # the job of todo.toml that would decide it; a file may have one for all its claims
 
     [[figure]]
     title = "Accuracy over rounds"
     history = "accuracy"
     curves = { "FedAvg" = { label = "fedavg" } }     # name -> what selects its runs
     points = { "FedAvg" = [[10, 78.5]] }             # published points (round, number) of these curves
-    levels = { "FedAvg" = 89.8 }                     # published numbers without a round
 
 A folder of them may hold `page.toml`: `title`, `text`, `files` (the order in which they are shown), and for each paper a
 `[[papers]]` with `name`, `file` (its page's name), `says` (what holds, in a sentence) and `findings`.
@@ -39,7 +41,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -49,11 +50,14 @@ from cfljax.config.read import one_line
 from cfljax.config.toml import load
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, check, option, show
+from experiments.replication.papers import Page, Paper
 from experiments.replication.quantity import Quantity, read_quantity
 
 PAGE = "page.toml"
 T = TypeVar("T")
 KINDS = ("within", "difference", "reduction", "order", "at_least")
+DRAWN = ("within", "difference", "reduction")
+"""Kinds of claims that a panel can show: of one cell, or of two."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,10 +110,18 @@ class Claim:
     """Why no run could contradict it."""
     again: str = ""
     """Why its runs are to be made again."""
+    main: bool = False
+    """True for one of the few that the paper's own page shows."""
+    panel: tuple[str, ...] = ()
+    """The part of the paper's figure that shows it, and the name of its row there."""
+    job: str = ""
+    """The job of todo.toml that would decide it."""
 
     def check(self, where: str) -> None:
         """SpecError for a claim that nothing could decide; `where` is its key in the file."""
         _not_blank(f"{where}.text", self.text)
+        if self.panel and (len(self.panel) != 2 or self.kind not in DRAWN or len(self.cells) > 2):
+            raise SpecError(f"{where}.panel: needs a title and a row, and a claim of one number ({', '.join(DRAWN)})")
         if self.kind in ("difference", "reduction") and len(self.cells) != 2:
             raise SpecError(f"{where}.{self.kind}: needs two cells")
         if self.kind == "order" and len(self.cells) < 2:
@@ -130,18 +142,15 @@ class Figure:
     """Name of a curve -> what selects its runs."""
     points: Table | None = None
     """Name of a curve -> its published points, pairs of a round and a number."""
-    levels: Table | None = None
-    """Name of a curve -> a published number that belongs to no round."""
 
     def check(self, where: str) -> None:
         """SpecError for a curve without runs, or points of none; `where` is the figure's key in the file."""
         _not_blank(f"{where}.title", self.title)
         if not self.curves:
             raise SpecError(f"{where}.curves: must name curves and what selects their runs")
-        for key in ("points", "levels"):
-            for name in getattr(self, key) or {}:
-                if name not in self.curves:
-                    raise SpecError(f"{where}.{key}: {show(name)} is no curve" + suggest(name, list(self.curves)))
+        for name in self.points or {}:
+            if name not in self.curves:
+                raise SpecError(f"{where}.points: {show(name)} is no curve" + suggest(name, list(self.curves)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,6 +169,8 @@ class Published:
     cells: tuple[Cell, ...] = ()
     claims: tuple[Claim, ...] = ()
     figures: tuple[Figure, ...] = ()
+    job: str = ""
+    """The job of todo.toml that would decide its claims, but for those that name another."""
 
     @property
     def scale(self) -> float:
@@ -169,34 +180,6 @@ class Published:
     def cell(self, name: str) -> Cell:
         """The cell of that name."""
         return next(cell for cell in self.cells if cell.name == name)
-
-
-@dataclasses.dataclass(frozen=True)
-class Paper:
-    """What is said of a paper by hand."""
-
-    name: str
-    """As `paper` of its files has it."""
-    file: str
-    """The name of its page, without `.md`."""
-    says: str = ""
-    """What holds, in a sentence."""
-    findings: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Page:
-    """The title and the text of the page, the order of the files in a folder of them, and the papers."""
-
-    title: str
-    text: str
-    files: tuple[str, ...] = ()
-    papers: tuple[Paper, ...] = ()
-
-    def paper(self, name: str) -> Paper:
-        """The paper of that name; one without words if nothing is said of it."""
-        plain = re.sub(r"\W+", "_", name.split(" (")[0].lower()).strip("_")
-        return next((paper for paper in self.papers if paper.name == name), Paper(name, plain))
 
 
 def read_published(paths: Sequence[str | os.PathLike[str]]) -> tuple[Page, list[Published]]:
@@ -238,7 +221,7 @@ def _page(table: Table, names: list[str]) -> Page:
 
 
 def _published(table: Table, file: str) -> Published:
-    _known(table, ("paper", "title", "sweep", "spec", "take", "unit", "grid", "notes", "cells", "claim", "figure"))
+    _known(table, ("take", "cells", "claim", "figure", *_fields(Published)))
     take = read_quantity(table.pop("take", "accuracy_max"), "take")
     cells = tuple(_cell(c, f"cells[{i}]", take) for i, c in enumerate(_tables(table, "cells")))
     names = [cell.name for cell in cells]
@@ -247,7 +230,8 @@ def _published(table: Table, file: str) -> Published:
             raise SpecError(f"cells: two are named {show(name)}")
         if (minus := cells[i].minus) and minus not in names[:i]:
             raise SpecError(f"cells[{i}].minus: {show(minus)} is no cell above it" + suggest(minus, names))
-    claims = tuple(_claim(c, f"claim[{i}]", names) for i, c in enumerate(_tables(table, "claim")))
+    job = {"job": table.get("job", "")}
+    claims = tuple(_claim(job | c, f"claim[{i}]", names) for i, c in enumerate(_tables(table, "claim")))
     without = {cell.name for cell in cells if cell.published is None}
     for i, claim in enumerate(claims):
         if claim.kind == "within" and without.issuperset(claim.cells):
@@ -265,11 +249,7 @@ def _cell(table: Table, where: str, take: Quantity) -> Cell:
 
 
 def _claim(table: Table, where: str, names: list[str]) -> Claim:
-    _known(
-        table,
-        ("text", "published", "tolerance", "why", "ours", "search", "setting", "up_to", "small", "void", "again", *KINDS),
-        f"{where}.",
-    )
+    _known(table, (*_fields(Claim), *KINDS), f"{where}.")
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1:
         raise SpecError(f"{where}: give one of {', '.join(KINDS)}")
@@ -289,6 +269,11 @@ def _tables(table: Table, key: str) -> list[Table]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise SpecError(f"{key} = {show(value)[:60]}: must be a list of tables")
     return value
+
+
+def _fields(kind: type) -> list[str]:
+    """The keys of a file that are the fields of a class, without those that are made of others."""
+    return [field.name for field in dataclasses.fields(kind) if field.name not in ("file", "cells", "claims", "figures", "kind")]
 
 
 def _known(table: Table, keys: Sequence[str], where: str = "") -> None:

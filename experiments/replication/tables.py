@@ -4,70 +4,79 @@ became of each claim."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping
 
 from experiments.replication.measured import Section
 from experiments.replication.provenance import provenance
-from experiments.replication.published import Cell, Claim, Published
-from experiments.replication.verdicts import NO_TEST, NOT_RUN, Measured
+from experiments.replication.published import Cell, Published
+from experiments.replication.verdicts import NOT_RUN, Measured
+from experiments.todo import time_of
 
 WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_last10": "mean of the last ten evaluations"}
 """Names of quantities in the headings of tables."""
 
 
-def section_text(each: Section, heading: str = "###", pictures: str = "", elsewhere: Sequence[Claim] = ()) -> str:
-    """Return the part of a page about one table. `pictures`: its figures in Markdown; `elsewhere`: claims of another page."""
+def section_text(each: Section, pictures: str = "", known: Mapping[str, str] | None = None) -> str:
+    """Return what is said of one table below its title. `known`: on the page of a paper, the sweeps that it has told of, and where;
+    its claims stand on the page of all claims then, but for ours."""
     published = each.published
-    parts = [f"{heading} {published.title}", provenance(each), *([pictures] if pictures else [])]
-    if _shown(each) and (each.units or not elsewhere):
-        parts.append(_cells(each))
+    told = known.get(published.sweep) if known and each.units else None
+    brief = known is not None
+    parts = [f"Runs: as of *{told}*." if told else provenance(each, brief), *([pictures] if pictures else [])]
+    if _shown(each, brief):
+        parts.append(_cells(each, brief))
     rows = []
     for claim, decided in zip(published.claims, each.verdicts, strict=True):
-        untold = decided.word == NOT_RUN or (decided.word == NO_TEST and not claim.ours)
-        if claim in elsewhere or (elsewhere and untold):
+        if brief and (not claim.ours or decided.word == NOT_RUN):
             continue
-        numbers = " – ".join(part for part in (decided.numbers, claim.why.strip()) if part)
-        text = f"{claim.search}: {claim.setting}" if claim.search and claim.setting else claim.text
-        rows.append([f"(ours) {text}" if claim.ours else text, f"**{decided.word}**", numbers])
+        numbers = re.sub(r"; last ten [^;]*", "", decided.numbers) if brief else decided.numbers
+        numbers = " – ".join(part for part in (numbers, claim.why.strip()) if part)
+        words = f"{claim.search}: {claim.setting}" if claim.search and claim.setting else claim.text
+        rows.append([f"(ours) {words}" if claim.ours else words, f"**{decided.word}**", numbers])
     parts += [table(["claim", "verdict", "found"], rows)] if rows else []
     return "\n\n".join([*parts, *([published.notes.strip()] if published.notes else [])])
 
 
-def _cells(each: Section) -> str:
+def not_run(of: Published, left: Mapping[str, float]) -> str:
+    """The command of a table without runs, and how long it takes. `left`: hours of jobs."""
+    return f"`cfljax sweep experiments/{of.spec}`" + (f", {time_of(left[of.job])}" if of.job in left else "")
+
+
+def _cells(each: Section, brief: bool) -> str:
     if each.published.grid:
-        return _grid(each)
-    both = bool(each.last_ten)
+        return _grid(each, brief)
+    shown, both = _shown(each, brief), bool(each.last_ten) and not brief
     unit = " (%)" if each.published.unit == "%" else ""
-    any_published = _any_published(each)
-    ours = ["ours, maximum", "last ten"] if both else [_ours_is(each) + unit]
-    head = [""] + (["published" + unit] if any_published else []) + ours
-    rows = []
-    for cell in _shown(each):
-        row = [cell.name] + ([_published(cell, each.published)] if any_published else [])
-        row.append(_ours(each.measured[cell.name], cell, each.published))
-        if both:
-            row.append(_ours(each.last_ten[cell.name], cell, each.published) if cell.name in each.last_ten else "–")
-        rows.append([*row, each.seeds(cell.name)])
-    return table([*head, "seeds"], rows)
+    any_published = _any_published(shown)
+    columns: list[tuple[str, Callable[[Cell], str]]] = [("", lambda cell: cell.name)]
+    columns += [("published" + unit, lambda cell: _published(cell, each.published))] if any_published else []
+    columns.append(("ours, maximum" if both else _ours_is(each) + unit, lambda cell: _of(each.measured, cell, each.published)))
+    columns += [("last ten", lambda cell: _of(each.last_ten, cell, each.published))] if both else []
+    columns += [] if brief else [("seeds", lambda cell: each.seeds(cell.name))]
+    return table([head for head, _ in columns], [[column(cell) for _, column in columns] for cell in shown])
 
 
-def _grid(each: Section) -> str:
+def _grid(each: Section, brief: bool) -> str:
     """Cells named `column: row`, as a table of that shape."""
-    names = [cell.name.partition(": ")[::2] for cell in _shown(each)]
+    shown = _shown(each, brief)
+    names = [cell.name.partition(": ")[::2] for cell in shown]
     columns, rows = list(dict.fromkeys(c for c, _ in names)), list(dict.fromkeys(r for _, r in names))
-    cells = {cell.name: cell for cell in each.published.cells}
-    filled = [[row, *(_in_grid(each, cells.get(f"{column}: {row}")) for column in columns)] for row in rows]
+    cells = {cell.name: cell for cell in shown}
+    filled = [[row, *(_in_grid(each, cells.get(f"{column}: {row}"), brief) for column in columns)] for row in rows]
     seeds = sorted({len(measured.values) for measured in each.measured.values() if measured.values})
-    about = ["maximum, last ten" if each.last_ten else _ours_is(each), *(["published in brackets"] if _any_published(each) else [])]
+    about = ["maximum, last ten" if each.last_ten and not brief else _ours_is(each)]
+    about += ["published in brackets"] if _any_published(shown) else []
     unit = ["in %"] if each.published.unit == "%" else []
     caption = f"{'; '.join([*about, *unit])}; {' or '.join(map(str, seeds)) or 'no'} seed{'' if seeds == [1] else 's'}."
     return f"{caption[0].upper()}{caption[1:]}\n\n" + table(["", *columns], filled)
 
 
-def _shown(each: Section) -> list[Cell]:
-    """Return the cells of the table that were run or published."""
+def _shown(each: Section, brief: bool) -> list[Cell]:
+    """Return the cells of the table that were run or published; those that were run where it is brief."""
+    run = [name for name, measured in each.measured.items() if measured.values or each.lost[name]]
     cells = [cell for cell in each.published.cells if not cell.aside]
-    return [cell for cell in cells if each.measured[cell.name].values or each.lost[cell.name] or cell.published is not None]
+    return [cell for cell in cells if cell.name in run or (cell.published is not None and not brief)]
 
 
 def _ours_is(each: Section) -> str:
@@ -78,18 +87,22 @@ def _ours_is(each: Section) -> str:
     return f"ours, {WORDED[kinds.pop()]}" if len(kinds) == 1 and kinds <= WORDED.keys() else "ours"
 
 
-def _any_published(each: Section) -> bool:
-    return any(cell.published is not None for cell in each.published.cells)
+def _any_published(cells: list[Cell]) -> bool:
+    return any(cell.published is not None for cell in cells)
 
 
-def _in_grid(each: Section, cell: Cell | None) -> str:
+def _in_grid(each: Section, cell: Cell | None, brief: bool) -> str:
     if cell is None:
         return ""
     text = _ours(each.measured[cell.name], cell, each.published)
     text += f" ({each.lost[cell.name]} diverged or failed)" if each.lost[cell.name] else ""
-    if cell.name in each.last_ten and each.measured[cell.name].values:
+    if not brief and cell.name in each.last_ten and each.measured[cell.name].values:
         text += f", {_ours(each.last_ten[cell.name], cell, each.published)}"
     return text if cell.published is None else f"{text} ({_published(cell, each.published)})"
+
+
+def _of(numbers: Mapping[str, Measured], cell: Cell, published: Published) -> str:
+    return _ours(numbers[cell.name], cell, published) if cell.name in numbers else "–"
 
 
 def _ours(measured: Measured, cell: Cell, published: Published) -> str:

@@ -132,6 +132,11 @@ def test_no_table_cell_ends_in_braces_which_mkdocs_takes_for_its_attributes():
             assert not [cell for cell in cells if cell.rstrip().endswith("}")], f"{page.name}: {line}"
 
 
+@pytest.mark.parametrize("word", blocks.SEARCHED)
+def test_a_page_has_the_word_that_readers_search_for(word):
+    assert any(word in " ".join(page.read_text().lower().split()) for page in PAGES)
+
+
 def test_nothing_is_asked_of_foreign_hosts():
     assert "font: false" in (ROOT / "mkdocs.yml").read_text()
     assert not [p.name for p in PAGES if re.search(r"<(script|img|link)[^>]+https?:", p.read_text())]

@@ -138,9 +138,9 @@ def test_texts_with_classes_in_a_parquet_file(home):
 
 def test_texts_without_classes_have_next_tokens(home):
     file = parquet(home / "films.parquet")
-    imported(file, "--text", "review", "--next-token", "--tokens", "pairs", "--vocabulary", "40", "--length", "8")
+    imported(file, "--text", "review", "--next-token", "--vocabulary", "20", "--length", "12")
     source, kept = data.load("films"), mapped.read_tokens(home / "home" / "films")
-    assert kept["kind"] == "pairs" and source.classes == len(kept["names"]) == 40
+    assert kept["kind"] == "characters" and source.classes == len(kept["names"]) <= 20
     text = shown(home, "films", [*source.x_train[0].astype(int), source.y_train[0]])
     assert text and "film number" in "".join(shown(home, "films", x) for x in source.x_train)
 
@@ -209,7 +209,7 @@ def test_short_texts_are_not_filled_up_without_end(home, capsys):
 
 def test_halves_of_characters_are_replaced(home):
     folder = leaf(home / "t", {"a": (["ab\ud800cd"], ["e"])}, {})
-    imported(folder, "--tokens", "pairs", "--test-fraction", "0.5")
+    imported(folder, "--test-fraction", "0.5")
     assert shown(home, "t", data.load("t").x_train[0]) == "ab?cd"
 
 

@@ -120,5 +120,5 @@ def test_impossible_options_are_refused():
         run(clustering="kmeans")
     config = METHODS.check("ccs_rfedavg", {}, "method")
     with pytest.raises(SpecError, match="momentum"):
-        config.check_run("method.ccs_rfedavg", Train(momentum=0.9), None, None)
-    config.check_run("method.ccs_rfedavg", Train(), None, None)
+        config.check_train("method.ccs_rfedavg", Train(momentum=0.9))
+    config.check_train("method.ccs_rfedavg", Train())

@@ -1,8 +1,7 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
+from cfljax.config import Train
 from cfljax.errors import SpecError
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
@@ -100,10 +99,7 @@ def test_it_runs_in_the_engine():
 
 def test_another_momentum_or_optimiser_is_refused():
     config = METHODS.check("cfl_mgd", {}, "method.cfl_mgd")
-    for train in (
-        SimpleNamespace(momentum=0.9, optimizer_pair=("sgd", {})),
-        SimpleNamespace(momentum=0.0, optimizer_pair=("adam", {})),
-    ):
-        with pytest.raises(SpecError, match="method.mine"):
-            config.check_run("method.mine", train, None, None)
-    config.check_run("method.mine", SimpleNamespace(momentum=0.0, optimizer_pair=("sgd", {})), None, None)
+    for table in ({"momentum": 0.9}, {"optimizer": "adam"}):
+        with pytest.raises(SpecError, match=f"train.{next(iter(table))} = .*method.mine"):
+            config.check_train("method.mine", Train(**table))
+    config.check_train("method.mine", Train())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.config import Train, read_spec
+from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
@@ -235,20 +235,31 @@ def runs(method, **train):
     return read_spec({"data": {"name": "digits", "clients": 20}, "method": [method], "train": train}).runs()
 
 
-def test_control_variates_are_not_private():
-    with pytest.raises(SpecError, match="train.privacy with method.scaffold: control variates .*; leave it out"):
-        runs("scaffold", privacy={"clip": 1.0, "noise": 0.5})
-    assert METHODS.check("scaffold", {}, "m").check_run("method.scaffold", Train(), None, None) is None
+def test_control_variates_are_clipped_and_get_noise_of_their_own_as_updates_do():
+    (run,) = runs("scaffold", privacy={"clip": 1.0, "noise": 0.5})
+    assert run.options.releases(7) == (14, 0) and METHODS.check("feddyn", {}, "m").releases(7) == (7, 0)
+    bound, numbers = 0.01, {"privacy.clip": 0.01, "privacy.noise": 0.0}
+    clipped = play_on("scaffold", rounds=1, hyper=numbers).states[1]
+    loud = play_on("scaffold", rounds=1, hyper=numbers | {"privacy.noise": 50.0}).states[1]
+    of_all = 1 / len(clipped.own)  # the weight of each client in c
+    assert np.linalg.norm(clipped.own, axis=1).max() <= bound * 1.0001
+    assert 0 < np.linalg.norm(clipped.control) <= bound * PARTICIPANTS * of_all * 1.0001
+    noise = np.asarray(loud.control - clipped.control), np.asarray(loud.models - clipped.models)
+    wanted = 50.0 * bound * np.array([of_all, 1 / PARTICIPANTS])
+    assert np.allclose([each.std() for each in noise], wanted, rtol=0.4)
+    assert abs(np.corrcoef(noise[0].ravel(), noise[1].ravel())[0, 1]) < 0.6
 
 
 @both
 def test_parts_of_models_cannot_be_shared(name):
     for key, value in (("parts", {"head": "client"}), ("freeze", "head")):
-        with pytest.raises(SpecError, match=f"train.{key}: the step of the server is method.{name}'s own, on whole models; leave"):
+        with pytest.raises(
+            SpecError, match=f"train.{key}.* with method.{name}: the step of the server is its own, on whole models"
+        ):
             runs(name, **{key: value})
 
 
 @both
 def test_the_server_s_step_is_the_method_s_own(name):
-    with pytest.raises(SpecError, match=f"train.server: the step of the server is method.{name}'s own; leave it out"):
+    with pytest.raises(SpecError, match=f"train.server with method.{name}: the step of the server is its own; leave it out"):
         runs(name, server={"name": "adam", "lr": 0.1})

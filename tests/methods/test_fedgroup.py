@@ -114,7 +114,7 @@ def test_the_true_groups_from_the_initial_model_are_the_oracle():
 def _grouped(labels):
     """Three rounds from the state in which the clients have these groups, all at w_0, and nobody has pre-trained."""
     w0 = toy.start().astype(np.float32)
-    compass = Compass(w0, np.zeros((2, w0.size), np.float32), np.ones(2, bool), np.zeros(len(labels), bool))
+    compass = Compass(w0, np.zeros((2, w0.size), np.float32), np.ones(2, bool), np.ones(2, bool), np.zeros(len(labels), bool))
     setup = {"models": np.stack([w0, w0]), "labels": labels, "guess": labels, "memory": compass}
     options = BASE | {"mu": 0.0, "eta_g": 0.0}
     state = play.prepared("fedgroup", WORK, **options).method.init(keys.root(0), federation(), {}, setup)

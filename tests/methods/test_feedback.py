@@ -194,7 +194,7 @@ def test_batches_resume_and_hold_residuals_for_each_run():
 @pytest.mark.parametrize("name", REFUSED)
 def test_methods_that_send_more_than_one_update_refuse_it_in_one_line(name):
     table = {"data": "digits", "method": name, "train": {"compress": {"name": "sign", "feedback": True}}}
-    with pytest.raises(SpecError, match=f"train.compress.feedback with method.{name}: .*leave it out") as error:
+    with pytest.raises(SpecError, match=f"train.compress.feedback = true with method.{name}: .*leave it out") as error:
         read_spec(table).runs()
     assert "\n" not in str(error.value)
 
@@ -204,9 +204,9 @@ def test_ids_and_memory():
     made = [read_spec({"data": "digits", "method": "fedavg", "train": {"compress": way}}).runs()[0] for way in ways]
     assert made[0].id == made[1].id != made[2].id
     assert made[0].train.vector_bytes(1000) == made[2].train.vector_bytes(1000)
-    assert [batching.held(run, Size(10, 1000, 10)) for run in made] == [0, 0, 4 * 10 * 1000]
+    assert [batching.count_held(run, Size(10, 1000, 10)) for run in made] == [0, 0, 4 * 10 * 1000]
     (quiet,) = read_spec({"data": "digits", "method": "local", "train": {"compress": ways[2]}}).runs()
-    assert batching.held(quiet, Size(10, 1000, 10)) == 4 * 10 * 1000  # of the models alone
+    assert batching.count_held(quiet, Size(10, 1000, 10)) == 4 * 10 * 1000  # of the models alone
 
 
 def test_without_it_local_training_is_the_same_program():

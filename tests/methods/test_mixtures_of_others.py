@@ -47,10 +47,10 @@ def test_clients_not_drawn_yet_are_scored_with_the_mean_of_those_that_trained(na
 @pytest.mark.parametrize("table", [{"privacy": {"clip": 1.0, "noise": 0.5}}, {"robust": "median"}])
 def test_noise_and_robust_rules_are_refused(name, table):
     config = METHODS.check(name, {}, "m")
-    config.check_run("method", Train(), None, None)
-    config.check_run("method", Train(privacy={"clip": 1.0, "noise": 0.0}), None, None)
+    config.check_train("method", Train())
+    config.check_train("method", Train(privacy={"clip": 1.0, "noise": 0.0}))
     with pytest.raises(SpecError, match=r"mixture"):
-        config.check_run("method", Train(**table), None, None)
+        config.check_train("method", Train(**table))
 
 
 @pytest.mark.parametrize("lam", [0.05, 0.8, 4.0])

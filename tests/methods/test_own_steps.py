@@ -155,4 +155,4 @@ def test_per_fedavg_may_train_in_blocks():
 @pytest.mark.parametrize("table", [{"optimizer": "adam"}, {"momentum": 0.9}, {"weight_decay": 0.1}])
 def test_pfedme_refuses_further_terms(table):
     with pytest.raises(SpecError, match=next(iter(table))):
-        METHODS.check("pfedme", {}, "m").check_run("method.pfedme", Train(**table), None, None)
+        METHODS.check("pfedme", {}, "m").check_train("method.pfedme", Train(**table))

@@ -52,11 +52,12 @@ def run(name, table, work=None, rounds=ROUNDS, fed=None, hyper=None, **options):
     key, numbers = keys.root(SEED), {"lr": np.float32(0.1)} | (hyper or {})
     fed = fed or federation()
     prepared = {} if method.setup is None else method.setup(key, fed, numbers | {"participants": PARTICIPANTS})
-    states, infos = [init(key, fed, numbers, prepared)], []
+    regroup = lambda state, t: play.regrouped(method, key, state, fed, numbers, t, rounds)  # noqa: E731
+    states, infos = [regroup(init(key, fed, numbers, prepared), 0)], []
     for t in range(rounds):
         each = keys.fold(key, "round", t)
         state, info = step(each, states[-1], fed, play.drawn(each, fed, PARTICIPANTS, t, numbers), numbers)
-        states, infos = [*states, state], [*infos, info]
+        states, infos = [*states, regroup(state, t + 1)], [*infos, info]
     return play.Played(states, infos, method)
 
 
@@ -148,11 +149,37 @@ def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
         labels = out.states[0].inner.labels
         own = [cohort.draw_inside(each[t], fed, labels, len(out.models(0)), 10, jnp.int32(t), hyper) for t in (0, 1)]
         drawn = [np.asarray(some.ids)[np.asarray(some.mask)] for some in own]
+    if name == "fl_hc":
+        drawn[0] = np.arange(fed.clients)  # the warm-up
     for t in (0, 1):
         moved = np.any(np.asarray(out.states[t + 1].own) != np.asarray(out.states[t].own), axis=1)
         assert sorted(np.flatnonzero(moved)) == sorted(drawn[t])
     heads = [np.asarray(getattr(state.inner, METHODS.entry(name).options.averaged[0]))[:, HEAD] for state in out.states]
     assert all(np.array_equal(head, heads[0]) for head in heads)
+
+
+@pytest.mark.parametrize("table", [{"body": "all"}, {"body": "all", "head": "client"}], ids=str)
+def test_clusters_that_are_made_between_rounds_share_parts_as_others_do(table):
+    numbers = {"threshold": np.float32(0.9)}
+    out = run("fl_hc", table, hyper=numbers, warmup_rounds=0, metric="cosine", linkage="average")
+    labels, clients = np.asarray(out.states[0].inner.labels), plain.Clients(federation())
+    assert labels.min() == 0 and (number := labels.max() + 1) > 1
+    begin, home = np.tile(starts(1), (number, 1)), kinds(table) == "client"
+    wanted, own, _ = parts.run(NET, clients, begin, SEED, ROUNDS, PARTICIPANTS, kinds(table), "samples", assign=labels)
+    assert np.abs(np.asarray(out.states[-1].inner.models)[:number, ~home] - wanted[:, ~home]).max() < 1e-5
+    if home.any():
+        assert np.abs(np.asarray(out.states[-1].own) - own[:, home]).max() < 1e-5
+
+
+def test_a_split_copies_what_the_cluster_shares_and_new_clusters_have_what_all_share():
+    tries = {name: np.float32(value) for name, value in {"eps1": 9.0, "eps2": 0.0, "gamma_max": 0.0}.items()}
+    split = run("cfl_sattler", {"body": "all"}, rounds=2, hyper=tries, min_rounds=1, max_clusters=7).states[-1].inner
+    assert np.sum(split.active) > 1 and not np.allclose(split.models[0, HEAD], split.models[np.unique(split.labels)[1], HEAD])
+    numbers = {name: np.float32(0) for name in ("eta_g", "mu")}
+    anew = run("fedgroup", {"body": "all"}, hyper=numbers, every=2, clusters=2, alpha=2, pretrain_steps=4)
+    for found in (split.models, *(state.inner.models for state in anew.states)):
+        assert np.array_equal(found[:, ~HEAD], np.broadcast_to(found[0, ~HEAD], found[:, ~HEAD].shape))
+    assert np.asarray(anew.infos[2].traffic.vectors_up) > np.asarray(anew.infos[1].traffic.vectors_up)
 
 
 def test_ocfl_whose_clusters_share_all_is_fedavg_whatever_the_run_draws():
@@ -209,8 +236,8 @@ def test_bytes_are_those_of_what_travels(method, train, down, up):
 @pytest.mark.parametrize(
     ("method", "train", "told"),
     [
-        ("ditto", {"parts": {"body": "all"}}, "train.parts: method.ditto keeps other models"),
-        ("fedper", {"parts": {"body": "all"}}, "itself has parts"),
+        ("ditto", {"parts": {"body": "all"}}, "train.parts with method.ditto: it keeps other models"),
+        ("fedper", {"parts": {"body": "all"}}, "it has parts itself"),
         ("fedavg", {"parts": {"body": "some"}}, "train.parts.body"),
         ("fedavg", {"parts": {"conv": "all"}}, 'has no parameters "conv"'),
         ("fedavg", {"parts": {"body": "client", "head": "client"}}, 'use method "local"'),

@@ -82,7 +82,7 @@ def test_fedbcd_is_scored_with_both_of_its_models_and_sends_one_each_way():
 
 def test_fedbcd_refuses_another_optimizer():
     with pytest.raises(SpecError, match="optimizer"):
-        METHODS.check("fedbcd", {}, "m").check_run("method.fedbcd", Train(optimizer="adam"), None, None)
+        METHODS.check("fedbcd", {}, "m").check_train("method.fedbcd", Train(optimizer="adam"))
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.8, 5.0])

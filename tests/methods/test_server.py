@@ -66,7 +66,7 @@ def run(name, optimiser, rate=0.5, table=None, model=None, rounds=ROUNDS, fed=No
     for t in range(rounds):
         each = keys.fold(key, "round", t)
         state, info = step(each, states[-1], fed, play.drawn(each, fed, participants, t, numbers), numbers)
-        states, infos = [*states, state], [*infos, info]
+        states, infos = [*states, play.regrouped(made, key, state, fed, numbers, t + 1, rounds)], [*infos, info]
     return play.Played(states, infos, made)
 
 
@@ -108,12 +108,31 @@ def test_joint_compares_with_the_moves_that_the_server_made():
         assert np.allclose(after.inner.memory, after.inner.models - before.inner.models, atol=1e-7)
 
 
+@pytest.mark.parametrize("newcomer", ["latest", "auxiliary"])
+def test_newcomers_are_compared_with_models_that_the_server_has_moved(newcomer):
+    out = run("fedgroup", ("sgd", ()), 0.25, clusters=2, alpha=2, pretrain_steps=4, newcomer=newcomer)
+    for before, after in zip((each.inner for each in out.states[:-1]), (each.inner for each in out.states[1:]), strict=True):
+        compass, models = after.memory, np.asarray(after.models)
+        start = models[np.asarray(compass.active)].mean(axis=0)
+        moves = models - np.asarray(before.models)
+        latest = np.where(np.asarray(compass.moved)[:, None], moves, before.memory.directions)
+        from_start = np.where(np.asarray(compass.active)[:, None], models - start, 0.0)
+        assert np.allclose(compass.directions, latest if newcomer == "latest" else from_start, atol=1e-6)
+        assert np.allclose(compass.start, start, atol=1e-6) and compass.moved.any()
+
+
+def test_a_part_of_a_cluster_goes_on_with_the_state_that_the_whole_had():
+    tries, everybody = {"min_rounds": 2, "eps1": 9.0, "eps2": 0.0, "max_clusters": 7}, {"participants": 7}
+    out = run("cfl_sattler", SERVERS["momentum"][0], rounds=3, **tries, **everybody)
+    alone = run("fedavg", SERVERS["momentum"][0], rounds=2, **everybody)
+    split, momentum = out.states[2].inner, jax.tree.leaves(out.states[2].clusters)
+    assert np.sum(split.active) == 2 and np.allclose(split.models[0], alone.models()[0], atol=1e-6)
+    assert all(np.array_equal(each[0], each[1]) and np.any(each[0]) and not np.any(each[2]) for each in momentum)
+    assert np.allclose(split.memory.steps[0], np.linalg.norm(alone.models(2) - alone.models(1)), atol=1e-6)
+
+
 def test_methods_without_lasting_clusters_are_not_served():
-    none, others, own = (
-        {"local", "fedbcd"},
-        {"cfl_sattler", "ocfl_zuziak", "cfl_gp", "sr_fca", "fedgwc", "fl_hc", "stocfl", "feddrift"},
-        {"scaffold", "feddyn"},
-    )
+    none, others, own = {"local", "fedbcd"}, {"stocfl", "feddrift"}, {"scaffold", "feddyn"}
     assert set(METHODS) - set(SERVED) == none | others | own | {"fedamp", "pfedgraph"}
 
 
@@ -231,7 +250,7 @@ def spec(rates, name="ifca", seeds=(0,), **train):
 
 def outputs(runs, places=None, **more):
     """Outputs of a batch of these runs; `places`: which of them, else the first."""
-    (batch,) = batching.batches(runs, len(runs))
+    (batch,) = batching.make_batches(runs, len(runs))
     parts = assemble(batch.first, batch.width, describe_machine())
     settings = parts.settings._replace(sequential=more.pop("sequential", True))
     parts = parts._replace(settings=settings, program_key=batch.program_key)

@@ -70,7 +70,7 @@ def test_every_extra_names_what_its_error_message_promises():
     extras = PROJECT["optional-dependencies"]
     said = {word for path in (ROOT / "cfljax").rglob("*.py") for word in _extras(path.read_text())}
     assert {"import", "privacy", "ray", "{sink}"} <= said <= {*extras, "{sink}"}
-    assert {"tensorboard", "wandb", "mlflow"} <= set(extras)
+    assert {"tensorboard", "wandb"} <= set(extras)
 
 
 def test_groups_are_the_extras_of_their_names():
@@ -79,7 +79,7 @@ def test_groups_are_the_extras_of_their_names():
 
 
 def test_all_that_is_imported_is_declared():
-    where = {"PIL": "pillow", "sklearn": "scikit-learn", "mlflow": "mlflow-skinny"}
+    where = {"PIL": "pillow", "sklearn": "scikit-learn"}
     declared = {name_of(each) for each in PROJECT["dependencies"] + sum(PROJECT["optional-dependencies"].values(), [])}
     trees = [ast.parse(path.read_text("utf-8")) for path in (ROOT / "cfljax").rglob("*.py")]
     nodes = [node for tree in trees for node in ast.walk(tree)]

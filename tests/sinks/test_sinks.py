@@ -91,7 +91,7 @@ def test_a_sink_that_fails_says_so_once_and_ends_nothing(folder, monkeypatch):
 def test_names_and_packages_are_checked_before_anything_runs(folder, monkeypatch):
     with pytest.raises(SpecError, match='did you mean "tensorboard"'):
         Feed(folder, ["tensorbord"], {"name": "s"})
-    for package, sink in (("tensorboardX", "tensorboard"), ("wandb", "wandb"), ("mlflow", "mlflow")):
+    for package, sink in (("tensorboardX", "tensorboard"), ("wandb", "wandb")):
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(SpecError, match=rf"pip install .\.\[{sink}\]"):
             Feed(folder, [sink], {"name": "s"})
@@ -99,7 +99,7 @@ def test_names_and_packages_are_checked_before_anything_runs(folder, monkeypatch
 
 def test_nothing_is_imported_unless_it_is_asked_for(folder):
     code = "import sys; from cfljax.sinks.feed import Feed; Feed(sys.argv[1], ['jsonl'], {'name': 's'}).feed();"
-    code += "print([m for m in ('tensorboardX', 'wandb', 'mlflow', 'jax') if m in sys.modules])"
+    code += "print([m for m in ('tensorboardX', 'wandb', 'jax') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
@@ -107,7 +107,7 @@ def test_nothing_is_imported_unless_it_is_asked_for(folder):
 def test_an_old_folder_is_logged_by_the_load_command(folder, capsys):
     assert load_command(load_parser().parse_args([str(folder), "--log", "jsonl"])) == 0
     assert "2 runs logged" in capsys.readouterr().out and len(lines(folder)) == 8
-    assert set(SINKS) == {"jsonl", "tensorboard", "wandb", "mlflow"}
+    assert set(SINKS) == {"jsonl", "tensorboard", "wandb"}
 
 
 @pytest.mark.long
@@ -122,20 +122,6 @@ def test_tensorboard_reads_what_was_written(folder):
     found = {event.step: event.value for event in events.Scalars("accuracy")}
     assert found == dict(zip(result.history["round"].astype(int), result.history["accuracy"], strict=True))
     assert events.Scalars("summary/accuracy_max")
-
-
-@pytest.mark.long
-def test_mlflow_keeps_a_run_each_in_its_file_store(folder, monkeypatch):
-    mlflow = pytest.importorskip("mlflow")
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert fed(folder, "mlflow") == 2
-    client = mlflow.MlflowClient(tracking_uri=(folder / "logs" / "mlflow").resolve().as_uri())
-    experiment = client.get_experiment_by_name("a sweep").experiment_id
-    runs = client.search_runs([experiment])
-    assert sorted(run.data.tags["cfljax_run"] for run in runs) == cfljax.load(folder).store.ids()
-    result = cfljax.load(folder)[runs[0].data.tags["cfljax_run"]]
-    curve = client.get_metric_history(runs[0].info.run_id, "accuracy")
-    assert [m.value for m in curve] == pytest.approx([float(v) for v in result.history["accuracy"]])
 
 
 @pytest.mark.long

@@ -1,0 +1,136 @@
+"""HOST. `data.views`: a partition says who holds how much of which label, the views how groups of clients see it. Groups of several
+views are crossed."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cfljax.errors import SpecError
+from cfljax.federation import VIEWS
+from cfljax.federation.common import Partition, bad_option, group_blocks, proportional_sizes
+from cfljax.federation.groups import count_views
+from cfljax.registry.options import Options, Table
+from cfljax.types import Parts, Source
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupView:
+    """An entry of `data.views`."""
+
+    name: str
+    copies: bool
+    """Whether each of its groups divides all samples; False: they share them."""
+    options: Any = dataclasses.field(metadata={"beside": True})
+    """An instance of the view's Options class."""
+
+    def written(self, plain: Callable[[Options], Table]) -> Table | str:
+        """Return the entry as a spec writes it."""
+        table = {"name": self.name} | ({"copies": True} if self.copies else {}) | plain(self.options)
+        return table if len(table) > 1 else self.name
+
+
+class Crossed(NamedTuple):
+    """Views whose groups are crossed."""
+
+    views: tuple[GroupView, ...]
+    shares: tuple[float, ...]
+    """The share of the clients in each combination; none: all have as many."""
+    true_groups: str | None
+    """The name of a view, or "partition"; None: the combinations."""
+
+
+def divide_with_views(make: Partition, options: Any, crossed: Crossed, source: Source, seed: int) -> Parts:
+    """Divide the samples by the partition, then let each client see them as its combination of groups does. Combinations are
+    numbered like digits, with the first view as the highest one."""
+    digits = _list_digits(crossed.views)
+    parts, combination = _deal(make, options, crossed, source, np.random.default_rng(seed), digits)
+    own, mine, step = parts.group, digits[:, combination], np.zeros(len(digits), np.int32)
+    for at, each in enumerate(crossed.views):
+        rng, views = np.random.default_rng([seed, zlib.crc32(each.name.encode())]), count_views(parts)
+        try:
+            parts = VIEWS.entry(each.name).make(each.options, parts.source or source, rng)(parts, mine[at], rng)
+        except SpecError as error:  # which names an option of the data table
+            key, _, why = str(error).removeprefix("data.").partition(": ")
+            raise SpecError(f"data.views.{each.name}{'' if key.startswith('partition') else '.' + key}: {why}") from None
+        step[at] = views if count_views(parts) > views else 0
+    return _with_groups(parts, own, crossed, mine, step)
+
+
+def _list_digits(views: Sequence[GroupView]) -> np.ndarray:
+    """i32[views, K]: the group of each combination in each of the views."""
+    return np.indices([each.options.groups for each in views], np.int32).reshape(len(views), -1)
+
+
+def _deal(
+    make: Partition, options: Any, crossed: Crossed, source: Source, rng: np.random.Generator, digits: np.ndarray
+) -> tuple[Parts, np.ndarray]:
+    """Return the parts, and the combination i[C] of each client. Combinations that agree in the views which copy share one copy of
+    the data set."""
+    copying = [at for at, each in enumerate(crossed.views) if each.copies]
+    copy = np.zeros(digits.shape[1], np.int64)
+    if copying:
+        copy = np.unique(digits[copying], axis=1, return_inverse=True)[1].reshape(-1)
+        count = _count_clients(options.clients, digits.shape[1], crossed)
+        sizes = [int(n) for n in np.bincount(copy, count) if n]
+        made = [make(dataclasses.replace(options, clients=n), source, rng) for n in sizes]
+    else:
+        made = [make(options, source, rng)]
+        count = _count_clients(len(made[0].train), digits.shape[1], crossed)
+    dealt = [np.flatnonzero(copy == each) for each in np.unique(copy[count > 0])]
+    combination = [_take_turns(each.group, which, count[which]) for each, which in zip(made, dealt, strict=True)]
+    parts = dataclasses.replace(
+        made[0],
+        train=[rows for each in made for rows in each.train],
+        test=made[0].test if isinstance(made[0].test, np.ndarray) else [rows for each in made for rows in each.test],
+        group=np.concatenate([each.group for each in made]),
+        view=None if made[0].view is None else np.concatenate([each.view for each in made if each.view is not None]),
+    )
+    return parts, np.concatenate(combination)
+
+
+def _count_clients(clients: int, combinations: int, crossed: Crossed) -> np.ndarray:
+    """i64[K]: how many clients each combination has."""
+    product = " x ".join(f"{each.options.groups} {each.name}" for each in crossed.views)
+    if crossed.shares:
+        if (given := len(crossed.shares)) != combinations:
+            raise bad_option("view_shares", list(crossed.shares), f"{given} shares for {product}; give {combinations}")
+        return proportional_sizes(clients, np.array(crossed.shares))
+    if clients < combinations:
+        raise SpecError(f"data.views: {product} = {combinations} combinations for {clients} clients; give fewer groups")
+    return np.bincount(group_blocks(clients, combinations), minlength=combinations)
+
+
+def _take_turns(own: np.ndarray, which: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Give `count` clients each of the combinations `which`. Clients take them in turn, one group of the partition after another,
+    so that each of its groups (`own` i32[C]) has its share of every combination."""
+    turn = np.concatenate([(np.arange(n) + 0.5) / n for n in count if n])
+    combination = np.empty(len(own), np.int64)
+    combination[np.argsort(own, kind="stable")] = np.repeat(which, count)[np.argsort(turn, kind="stable")]
+    return combination
+
+
+def _with_groups(parts: Parts, own: np.ndarray, crossed: Crossed, mine: np.ndarray, step: np.ndarray) -> Parts:
+    """Add the true groups, and through which view a client would see its samples in each of them.
+
+    Args:
+        own: i32[C] the partition's groups; those of the views are `mine` i32[views, C].
+        step: i32[views] how far apart the views of neighbouring groups are; 0: the samples are copies."""
+    known = len(np.unique(own)) > 1 and own.min() >= 0
+    if crossed.true_groups == "partition":
+        if not known:
+            raise SpecError('data.true_groups = "partition": the partition has no groups of its own; leave it out, or name a view')
+        return dataclasses.replace(parts, by_group=np.zeros((0, len(own)), np.int32))
+    at = [n for n, each in enumerate(crossed.views) if crossed.true_groups in (None, each.name)]
+    digits, crosses = _list_digits([crossed.views[n] for n in at]), known and crossed.true_groups is None
+    group = np.argmax((digits[:, :, None] == mine[at][:, None]).all(0), axis=0)
+    seen = np.tensordot(step[at], digits[:, :, None] - mine[at][:, None], 1) + (0 if parts.view is None else parts.view)
+    return dataclasses.replace(
+        parts,
+        group=(own * digits.shape[1] * crosses + group).astype(np.int32),
+        by_group=seen[: 0 if crosses or not step[at].all() else None].astype(np.int32),
+    )
