@@ -46,7 +46,7 @@ At = tuple[Position, Array, Array]
 class FedGWC(FedAvg):
     """FedGWC: clusters split by how usual their members' training losses are."""
 
-    splits, own_steps, joins_on_arrival = True, True, True
+    splits, own_steps, joins_on_arrival, compares_all, pairs = True, True, True, True, 1
 
     clients_per_cluster: int = option(10, "participants per round and cluster (train.participation is not used)", low=1)
     gamma: float = option(0.1, "decrease of the affinity with the distance", low=0.0, traced=True)
