@@ -33,13 +33,12 @@ def run(
     train: Table | None = None,
     **options: Value,
 ) -> Result:
-    """One run: `cfljax.run(method="fedgroup", data="digits", rounds=30, seed=0, clusters=4)`.
+    """Run one method: `cfljax.run(method="fedgroup", data="digits", rounds=30, seed=0, clusters=4)`.
 
-    `data`, `model` and `method` are names, or tables as in a spec (`{"name": "mnist", "partition": "rotated"}`); `model` may
-    also be a flax.linen module, a class or factory of flax.nnx modules, or a pair `(init, apply)`. Further options are those of
-    `train` (rounds, participation, epochs, batch, lr, …) or of the method (clusters, mu, …), by name; one that both have is given
-    in the table `train` or `method`.
-    """
+    `data`, `model` and `method` are names, or tables as in a spec (`{"name": "mnist", "partition": "rotated"}`); `model` may also
+    be a flax.linen module, a class or factory of flax.nnx modules, or a pair `(init, apply)`. Further options are those of `train`
+    (rounds, participation, epochs, batch, lr, …) or of the method (clusters, mu, …), by name; an option that both have is given in
+    the table `train` or `method`."""
     from cfljax.config import Train
     from cfljax.errors import SpecError
     from cfljax.methods import METHODS
@@ -64,12 +63,12 @@ def run(
 
 
 def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = False) -> Result:
-    """The result of a spec that describes a single run."""
+    """Run the single run that a spec describes."""
     from cfljax.config import read_spec
     from cfljax.devices.cores import use_cores
     from cfljax.devices.machine import describe_machine
     from cfljax.errors import SpecError, SpecWarning
-    from cfljax.experiment.batching import batches
+    from cfljax.experiment.batching import make_batches
     from cfljax.files import use_compilation_cache
     from cfljax.launch.batch import run_batch
     from cfljax.launch.progress import Progress
@@ -90,7 +89,7 @@ def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = Fals
         def report(done: int, accuracy: float | None) -> None:
             bar.update(done - bar.done, accuracy)
 
-        record, arrays = run_batch(batches(runs, 1)[0], machine, "models", progress=report, catch=False)[0]
+        record, arrays = run_batch(make_batches(runs, 1)[0], machine, "models", progress=report, catch=False)[0]
     return Result(record, arrays)
 
 
@@ -138,19 +137,19 @@ def tune(
     same folder, it goes on where it stopped."""
     from cfljax.config import read_spec
     from cfljax.launch import search
-    from cfljax.launch.search_plan import lay_out
+    from cfljax.launch.search_plan import plan_search
     from cfljax.launch.sweep import Options
     from cfljax.results.result import Results
 
     checked = read_spec(spec, sets)
-    plan = lay_out(checked, metric, budget)
+    plan = plan_search(checked, metric, budget)
     store = _opened(out, checked.name)
     _, last = search.tune(checked, plan, store, Options(keep, quiet), None if then_compare is None else list(then_compare))
     return Results(store.folder, sweep=last.shown())
 
 
 def _opened(out: str | os.PathLike[str] | None, name: str) -> Store:
-    """The results folder of the sweep of this name, with this process prepared to go on as it was begun."""
+    """Open the results folder of the sweep of this name, and set devices and threads as in its plan."""
     from cfljax.devices.cores import list_cores, use_cores, use_threads
     from cfljax.files import use_compilation_cache
     from cfljax.store import Store
@@ -170,7 +169,7 @@ def default_folder(name: str) -> Path:
 
 
 def load(folder: str | os.PathLike[str], target: float | None = None) -> Results:
-    """The results in a folder. `target`: count rounds and bytes to this accuracy (a fraction), from the curves."""
+    """Load the results in a folder. `target`: count rounds and bytes to this accuracy (a fraction), from the curves."""
     from cfljax.results.result import Results
 
     _check_target(target)
@@ -181,7 +180,7 @@ def _check_target(target: float | None) -> None:
     from cfljax.errors import SpecError
 
     if target is not None and not 0 < target <= 1:
-        raise SpecError(f"target = {target}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
+        raise SpecError(f"target = {target}: must be a fraction above 0 and up to 1, as in 0.9")
 
 
 _own_models: dict[str, Network] = {}
@@ -189,8 +188,8 @@ _registering = threading.Lock()
 
 
 def _own_model(model: Network) -> str:
-    """Register a user's network and return the name of its entry, which means this network as long as the process lives: results
-    are asked for predictions later, and other threads run other networks. Equal networks have the same name."""
+    """Register a user's network and return the name of its entry, which stays registered as long as the process lives: predictions
+    may be asked for later, and other threads run other networks. Equal networks have the same name."""
     from cfljax.models import MODELS
     from cfljax.registry.sources import source_text
 
@@ -218,7 +217,7 @@ def _equal(one: Network, other: Network) -> bool:
 
 
 def _table(key: str, what: object) -> Table:
-    """The table for an argument of `run`: a name stands for a table with that name alone."""
+    """Return the table for an argument of `run`: a name stands for a table with only that name."""
     from cfljax.errors import SpecError
 
     if isinstance(what, str):

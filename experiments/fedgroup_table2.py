@@ -33,7 +33,7 @@ SPECS = {
 
 
 def counted(run):
-    """What Table 2 has of a run: clients, samples and parameters; and the share of test images that somebody trains on."""
+    """Count what Table 2 has of a run: clients, samples and parameters; and the share of test images that somebody trains on."""
     federation = host_federation(run)
     train, test = (
         np.concatenate([split.rows[s : s + n] for s, n in zip(split.start, split.count, strict=True)])
@@ -48,7 +48,7 @@ def counted(run):
 
 
 def main():
-    """A results folder with a unit per row and seed."""
+    """Write a results folder with a unit per row and seed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", required=True)
     parser.add_argument("--seeds", type=int, default=3)

@@ -22,7 +22,7 @@ def network(rng, *widths):
 
 
 def scores(net, x):
-    """The inputs of every layer, and the scores."""
+    """Return the inputs of every layer, and the scores."""
     inputs = [x]
     for k in range(0, len(net), 2):
         z = inputs[-1] @ net[k] + net[k + 1]
@@ -31,7 +31,7 @@ def scores(net, x):
 
 
 def loss_and_gradient(net, x, y):
-    """The mean cross-entropy, and its gradient in the order of the net."""
+    """Compute the mean cross-entropy, and its gradient in the order of the net."""
     inputs, z = scores(net, x)
     p = np.exp(z - z.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
@@ -61,7 +61,7 @@ def train(net, x, y, rng, lr, batch, epochs=None, steps=None):
 
 
 def mean(nets, weights):
-    """The weighted mean of networks."""
+    """Average networks with these weights."""
     shares = np.asarray(weights) / np.sum(weights)
     return [sum(s * a for s, a in zip(shares, same, strict=True)) for same in zip(*nets, strict=True)]
 

@@ -44,7 +44,7 @@ def gradient(w, x, y):
 
 
 def path(w, x, y):
-    """The points w_0 … w_E of gradient descent."""
+    """Compute the points w_0 … w_E of gradient descent."""
     points = [w]
     for _ in range(STEPS):
         points.append(points[-1] - RATE * gradient(points[-1], x, y))
@@ -63,7 +63,7 @@ def bound_of(w, v, grad_v, x, y):
 
 
 def check(seed):
-    """The arrays of a run: the lemma over all members of all groups."""
+    """Check the lemma over all members of all groups; return the arrays of a run."""
     result = cfljax.run(method={"name": "fedgroup", "clusters": 3}, data=SPEC["data"], model="mclr", seed=seed, train=SPEC["train"])
     federation = host_federation(read_spec({**SPEC, "seeds": [seed]}).runs()[0])
     pool, split = federation.pool, federation.train
@@ -105,7 +105,7 @@ def check(seed):
 
 
 def main():
-    """A results folder with a unit per seed."""
+    """Write a results folder with a unit per seed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", required=True)
     parser.add_argument("--seeds", type=int, default=3)

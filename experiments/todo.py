@@ -59,7 +59,7 @@ class Job(NamedTuple):
 
 
 def seconds_known(records: Path = RECORDS) -> dict[tuple[object, ...], list[tuple[float, int]]]:
-    """What kind of run -> (seconds, rounds) of each such run of the records."""
+    """Map each kind of run to (seconds, rounds) of each such run of the records."""
     known: dict[tuple[object, ...], list[tuple[float, int]]] = {}
     for folder in sorted(path for path in records.iterdir() if path.is_dir()):
         for row in Results(folder).rows:
@@ -69,7 +69,7 @@ def seconds_known(records: Path = RECORDS) -> dict[tuple[object, ...], list[tupl
 
 
 def _kind(method: str, config: dict[str, dict[str, object]]) -> tuple[object, ...]:
-    """Runs of one kind take as long as each other, by the number of their rounds."""
+    """Return what is equal for runs that take equally long for the same number of rounds."""
     data, model, train = config["data"], config["model"], config["train"]
     work = (train.get("steps"), train.get("epochs"), train.get("batch"), train.get("participation"))
     size = (model["name"], model.get("hidden"), model.get("channels"), model.get("dense"))
@@ -77,7 +77,7 @@ def _kind(method: str, config: dict[str, dict[str, object]]) -> tuple[object, ..
 
 
 def jobs(file: Path = HERE / "todo.toml", records: Path = RECORDS) -> tuple[list[Job], dict[str, object]]:
-    """The jobs, most claims per hour first, and what todo.toml says of a chip."""
+    """List the jobs, most claims per hour first, and what todo.toml says of a chip."""
     table, known, found = tomllib.loads(file.read_text()), seconds_known(records), []
     for job in table["job"]:
         path, sets = file.parent / job["spec"], job.get("set", [])
@@ -93,7 +93,7 @@ def _seconds(known: list[tuple[float, int]] | None, rounds: int) -> float:
 
 
 def listed(every: list[Job], chip: dict[str, object]) -> str:
-    """The list as a table in Markdown, what is done last."""
+    """Format the list as a table in Markdown, with what is done last."""
     lines = [
         f"| job | claims | two cores | claims an hour | {chip['name']}, predicted | state |",
         "| --- | ---: | ---: | ---: | ---: | --- |",
@@ -117,16 +117,16 @@ def time_of(hours: float) -> str:
     """Minutes, hours or days in words."""
     if math.isnan(hours):
         return "unknown"
-    return f"{max(60 * hours, 1):.0f} min" if hours < 2 else f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.0f} days"
+    return f"{max(60 * hours, 1):.0f} min" if hours < 2 else f"{hours:.2g} h" if hours < 48 else f"{hours / 24:.0f} days"
 
 
 def next_job(every: list[Job], most: float) -> Job | None:
-    """The first job that is not done, has a known time, and takes at most that many hours."""
+    """Return the first job that is not done, has a known time, and takes at most that many hours."""
     return next((job for job in every if job.hours <= most and job.state() != "done"), None)
 
 
 def command(job: Job) -> list[str]:
-    """The sweep of a job."""
+    """Return the sweep of a job."""
     sets = [word for flag in job.sets for word in ("--set", flag)]
     return [sys.executable, "-m", "cfljax.sweep", str(job.spec), *sets, "--out", str(PLACE / job.name)]
 

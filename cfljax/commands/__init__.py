@@ -28,12 +28,12 @@ class Parser(argparse.ArgumentParser):
     """The parser of a command: its errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        """As argparse does, without the usage."""
+        """Do as argparse does, without the usage."""
         self.exit(2, f"{self.prog}: {message}; see --help\n")
 
 
 def command_parser(prog: str, about: str, examples: str, kind: type[Parser] = Parser) -> argparse.ArgumentParser:
-    """A parser for the command `prog`, with the examples at the end of its help."""
+    """Make a parser for the command `prog`, with the examples at the end of its help."""
     form = argparse.RawDescriptionHelpFormatter
     return kind(prog=prog, description=about, epilog=f"examples:\n{examples}", formatter_class=form)
 
@@ -54,20 +54,20 @@ def add_flags_of_sweeps(flags: argparse.ArgumentParser) -> None:
     add("--processors", help=argparse.SUPPRESS)
 
 
-def words_of_sweeps(flags: argparse.Namespace, folder: str | Path) -> list[str]:
-    """The flags of `add_flags_of_sweeps` for a worker on the same folder."""
+def list_sweep_flags(flags: argparse.Namespace, folder: str | Path) -> list[str]:
+    """Return the flags of `add_flags_of_sweeps` for a worker on the same folder."""
     words = ["--out", str(folder), "--keep", flags.keep] + ["--no-cache"] * flags.no_cache
     words += [word for flag in flags.set for word in ("--set", flag)]
     return words + [word for flag in flags.plugin for word in ("--plugin", flag)]
 
 
-def starter(name: str) -> str:
-    """The text of a file in `starter/`, of which files of users are made."""
+def read_starter(name: str) -> str:
+    """Read a file in `starter/`, from which users' files are made."""
     return (Path(__file__).parent / "starter" / name).read_text(encoding="utf-8")
 
 
-def link(path: Path) -> str:
-    """The path of a file, in a terminal as a link to it."""
+def format_link(path: Path) -> str:
+    """Format the path of a file, in a terminal as a link to it."""
     return f"\033]8;;{path.resolve().as_uri()}\033\\{path}\033]8;;\033\\" if sys.stdout.isatty() else str(path)
 
 
@@ -80,16 +80,9 @@ def warn_of_divergence(records: Iterable[Table]) -> None:
         print(f"cfljax: {runs} diverged, the first in round {first}: lower train.lr ({rates})", file=sys.stderr)
 
 
-def positive(text: str) -> int:
-    """The value of a flag that takes a whole number from 1."""
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
-        raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 1")
-    return int(text)
-
-
 def accuracy(text: str) -> float:
-    """The value of a flag that takes an accuracy: a fraction above 0 and up to 1."""
+    """Parse a flag that takes an accuracy: a fraction above 0 and up to 1."""
     value = float(text)
     if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
+        raise argparse.ArgumentTypeError(f"{text}: must be a fraction above 0 and up to 1, as in 0.9")
     return value

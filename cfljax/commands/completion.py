@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from cfljax.commands import COMMANDS, starter
+from cfljax.commands import COMMANDS, read_starter
 from cfljax.config.values import Field, list_fields
 from cfljax.data import SOURCES
 from cfljax.federation import PARTITIONS
@@ -29,7 +29,7 @@ class Words(NamedTuple):
 
 
 def words_of(name: str) -> Words:
-    """The flags and words of a command."""
+    """Return the flags and words of a command."""
     from cfljax.launch import LAUNCHERS
     from cfljax.launch.halving import METRICS
     from cfljax.sinks import SINKS
@@ -50,7 +50,7 @@ def words_of(name: str) -> Words:
 
 
 def set_words(begun: str) -> list[str]:
-    """What may stand after `--set` where this has been typed: keys, or after a key each of its values."""
+    """List what may stand after `--set` after this has been typed: keys, or after a key each of its values."""
     from cfljax.config import Train
     from cfljax.config.data import DataOptions
 
@@ -83,26 +83,26 @@ NAMED = {"data": (SOURCES, PARTITIONS), "model": (MODELS,)}
 
 
 def bash() -> str:
-    """The script for bash: source it, or put it where bash-completion looks."""
+    """Return the script for bash: source it, or put it where bash-completion looks."""
     every = {name: words_of(name) for name in COMMANDS}
     taken = {f"{name} {flag}": values for name, words in every.items() for flag, values in words.flags.items() if values}
     parts = {"COMMANDS": " ".join([*COMMANDS, "completion"])}
     parts["VALUES"] = "\n".join(f'      "{flag}") values="{" ".join(values)}" ;;' for flag, values in taken.items())
     lines = {name: (*words.first, *words.flags) for name, words in every.items()} | {"completion": tuple(SHELLS)}
     parts["WORDS"] = "\n".join(f'      {name}) words="{" ".join(words)}" ;;' for name, words in lines.items())
-    script = starter("completion.bash").rstrip()
+    script = read_starter("completion.bash").rstrip()
     for name, text in parts.items():
         script = script.replace(f"@{name}", text)
     return script
 
 
 def zsh() -> str:
-    """The script for zsh, which runs the one for bash."""
+    """Return the script for zsh, which runs the one for bash."""
     return "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n" + bash()
 
 
 def fish() -> str:
-    """The script for fish: put it into ~/.config/fish/completions/cfljax.fish."""
+    """Return the script for fish: put it into ~/.config/fish/completions/cfljax.fish."""
     lines = []
     for name, about in (COMMANDS | {"completion": "completion for a shell"}).items():
         lines.append(f"complete -c cfljax -n __fish_use_subcommand -f -a {name} -d {shlex.quote(about)}")

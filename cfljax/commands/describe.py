@@ -1,4 +1,4 @@
-"""Enters: a data set and the options of a partition. Leaves: a table about both, and a picture of who holds which classes."""
+"""Describe a data set and a partition of it: a table about both, and a picture of who holds which classes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MOST = 150
 
 
 def describe(name: str, sets: list[str] | None = None, png: str | None = None, samples: str | None = None) -> str:
-    """A table about the data set and its partition, with `--set` flags as in a sweep; `png`: a file to draw it into; `samples`: a
-    file to draw samples into."""
+    """Describe the data set and its partition in a table, with `--set` flags as in a sweep; `png`: a file to draw it into;
+    `samples`: a file to draw samples into."""
     config = _config(name, sets or []).drawn_for(0)
     source = load(name, config.source, config.path, seed=int(config.seed) if name in SOURCES else 0)
     parts = config.deal(source)
@@ -53,7 +53,7 @@ def _config(name: str, sets: list[str]) -> Data:
 
 
 def seen_counts(parts: Parts, source: Source) -> np.ndarray:
-    """i64[C, classes]: training samples per client and label, as the client sees the label (test samples where it never
+    """Count the training samples per client and label, i64[C, classes], as the client sees the label (test samples if it never
     trains)."""
     tests = parts.train if isinstance(parts.test, np.ndarray) else parts.test
     rows = [train if len(train) else test for train, test in zip(parts.train, tests, strict=True)]
@@ -96,7 +96,7 @@ def _spread(values: np.ndarray) -> str:
 
 
 def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
-    """Who holds which classes: a bubble per client and class, its area the number of samples, clients ordered by group."""
+    """Draw who holds which classes: a bubble per client and class, its area the number of samples, clients ordered by group."""
     from matplotlib.figure import Figure
 
     order = np.argsort(group, kind="stable")

@@ -20,7 +20,7 @@ EXAMPLES = """  python -m cfljax.methods
 
 
 def parser(prog: str = "python -m cfljax.methods") -> argparse.ArgumentParser:
-    """The flags."""
+    """Make the parser."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("name", nargs="?", help="a method")
     flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="list the methods of this file, too")
@@ -54,7 +54,7 @@ class Described(NamedTuple):
 
 
 def describe(name: str) -> Described:
-    """The description of the method of this name."""
+    """Describe the method of this name."""
     entry = METHODS.entry(name)
     module = sys.modules[entry.make.__module__]
     written = inspect.cleandoc(module.__doc__ or "").split("\n\n")
@@ -67,13 +67,13 @@ def describe(name: str) -> Described:
 
 
 def lines() -> str:
-    """A line per method, its name first."""
+    """Return a line per method, its name first."""
     width = max(len(name) for name in METHODS)
     return "\n".join(f"{name:<{width}}  {METHODS.entry(name).summary}" for name in METHODS)
 
 
 def details(name: str) -> str:
-    """The description of one method as lines of text."""
+    """Describe one method in lines of text."""
     about = describe(name)
     text = [f"{about.name}: {about.summary}"]
     if about.paper:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import contextlib
 import gc
 import io
@@ -25,7 +24,7 @@ INTERRUPTED, TERMINATED = 130, 143
 PATIENCE = 4.0
 """Seconds after which a signal ends the process even in the middle of a computation."""
 RETRY_AFTER = 0.05
-"""Seconds until a signal is tried again that arrived while an exception could not be raised."""
+"""Seconds until a signal that arrived during an import is tried again."""
 
 
 class Terminated(BaseException):
@@ -47,7 +46,6 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
     """Parse the arguments, run the command, and return its exit code. An error is one line on standard error."""
     before = {number: signal.signal(number, _answer) for number in RAISED}  # replaces SIG_IGN, too, as in background jobs
     _end_soon_after_signals()
-    unraisablehook, sys.unraisablehook = sys.unraisablehook, _raise_again
     thresholds = gc.get_threshold()
     gc.set_threshold(*COLLECT_RARELY)
     showwarning, warnings.showwarning = warnings.showwarning, _warn
@@ -76,54 +74,30 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
             raise
         return _say(f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {' '.join(str(error).split())}", 2)
     finally:
-        sys.unraisablehook, warnings.showwarning = unraisablehook, showwarning
+        warnings.showwarning = showwarning
         gc.set_threshold(*thresholds)
         for number, handler in before.items():  # an exception while Python shuts down would only print a traceback
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-WRITTEN = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
-"""The types of files whose last lines wait in memory."""
-
-
-class Ending:
-    """The end of a process that has done its work: what was registered for it is called, files are written out, and it ends there.
-    Python would first free all that JAX has made, which takes a third of a second and which the system does anyway."""
-
-    def __init__(self) -> None:
-        """To be made before anything else is registered, so that it comes last."""
-        self.code: int | None = None
-        """The exit code; None: an exception ends the process."""
-        for number in RAISED:
-            signal.signal(number, _answer)  # also before `main`, while modules are imported
-        atexit.register(self._end)
-
-    def _end(self) -> None:
-        if self.code is None:
-            return
-        if (logging := sys.modules.get("logging")) is not None:
-            logging.shutdown()
-        for file in (each for each in gc.get_objects() if type(each) in WRITTEN):  # of plug-ins, too
-            try:
-                file.flush()
-            except (BrokenPipeError, ValueError):  # the program that reads the output has ended, or the file is closed
-                pass
-            except OSError as error:
-                os.write(2, f"cfljax: {error.strerror or error}\n".encode())
-                self.code = self.code or 3
-        os._exit(self.code)
+def answer_signals() -> None:
+    """Answer signals from here on, also while modules are imported."""
+    for number in RAISED:
+        signal.signal(number, _answer)
 
 
 def replace_unknown_characters() -> None:
-    """Print question marks for characters that the encoding of the terminal lacks, in place of an error."""
+    """Print question marks instead of characters that the encoding of the terminal lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def _carry_out(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
-    """The part of `main` that a signal may interrupt: `main` catches the exceptions that `_answer` raises in here."""
-    return run(parser.parse_args(arguments))
+    """Do the part of `main` that a signal may interrupt: `main` catches the exceptions that `_answer` raises in here."""
+    code = run(parser.parse_args(arguments))
+    sys.stdout.flush()
+    return code
 
 
 def _warn(
@@ -137,7 +111,7 @@ def _warn(
     """Print warnings of cfljax in one line, JAX's warnings about its compilation cache once, and others as Python does."""
     if "persistent compilation cache" in str(message):
         why = str(message).partition(": ")[2]
-        line = f"cfljax: $CFLJAX_CACHE holds compiled programs that cannot be read or written, which are compiled again: {why}"
+        line = f"cfljax: compiled programs in $CFLJAX_CACHE cannot be read or written, so programs are compiled again: {why}"
         if not _warned_of_cache:
             print(line, file=sys.stderr, flush=True)
         _warned_of_cache.append(line)
@@ -174,20 +148,12 @@ def _answer(number: int, frame: FrameType | None) -> None:
 
 
 def _retry(number: int) -> bool:
-    """Handle the signal again in RETRY_AFTER seconds; False where the system has no timers."""
+    """Handle the signal again in RETRY_AFTER seconds; return False if the system has no timers."""
     if not hasattr(signal, "setitimer"):
         return False
     signal.signal(signal.SIGALRM, lambda _, frame: _answer(number, frame))
     signal.setitimer(signal.ITIMER_REAL, RETRY_AFTER)
     return True
-
-
-def _raise_again(lost: sys.UnraisableHookArgs) -> None:
-    """Handle a signal again whose exception was lost: Python drops what is raised in a destructor or a garbage collection."""
-    for number, kind in RAISED.items():
-        if lost.exc_type is kind and _retry(number):
-            return
-    sys.__unraisablehook__(lost)
 
 
 def _end_soon_after_signals() -> None:

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from cfljax.commands import accuracy, command_parser, link
+from cfljax.commands import accuracy, command_parser, format_link
 from cfljax.errors import SpecError, suggest
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ EXAMPLES = """  python -m cfljax.report results/quickstart
 
 
 def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
-    """The flags of the report command."""
+    """Make the parser of the report command."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("folders", nargs="*", metavar="DIR", help="results folders of sweeps")
     where = "where to write (default: DIR/report; of several folders: report)"
@@ -80,7 +80,7 @@ def run(flags: argparse.Namespace) -> int:
     if bad := ", ".join(f"{ended[status]} {status}" for status in ("diverged", "failed") if ended[status]):
         print(f"\n{bad} of {ended.total()} runs; the page lists them")
     page = write(data, flags.out or default_folder(flags.folders), not flags.no_figures, flags.dpi)
-    print(f"\nreport: {link(page)}")
+    print(f"\nreport: {format_link(page)}")
     return 0
 
 

@@ -41,7 +41,7 @@ class _WithOptions(Parser):
 
 
 def parser(prog: str = "python -m cfljax.run") -> argparse.ArgumentParser:
-    """The flags."""
+    """Make the parser."""
     flags = command_parser(prog, ABOUT, EXAMPLES, _WithOptions)
     flags.add_argument("method", help="the method; python -m cfljax.methods lists all")
     flags.add_argument("--data", default="digits", help="the data set (digits)")
@@ -69,7 +69,7 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def last_rows(history: Mapping[str, np.ndarray], rows: int = 10) -> str:
-    """The last evaluations of a run as a table. (Importing pandas for it would take a tenth of a short run's time.)"""
+    """Format the last evaluations of a run as a table. (Importing pandas for it would take a tenth of a short run's time.)"""
     shown = {name: history[name][-rows:] for name in COLUMNS if name in history}
     texts = {
         name: [name, *("NaN" if v != v else str(v) if name == "round" else f"{v:.4f}" for v in values)]
@@ -80,7 +80,7 @@ def last_rows(history: Mapping[str, np.ndarray], rows: int = 10) -> str:
 
 
 def _placed(flag: str, method: str) -> str:
-    """The flag as a sweep takes it, which may have several methods: `method.mu=1` and `mu=1` become `method.fedprox.mu=1`."""
+    """Write the flag as a sweep takes it, which may have several methods: `method.mu=1` and `mu=1` become `method.fedprox.mu=1`."""
     from cfljax.config import Train
     from cfljax.config.layers import SETTABLE_KEYS
     from cfljax.config.values import list_fields

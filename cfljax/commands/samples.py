@@ -37,7 +37,7 @@ class Names(NamedTuple):
 
 
 def names_of(name: str, path: str | None) -> Names:
-    """The names of classes and tokens, if the data set was imported."""
+    """Read the names of classes and tokens, if the data set was imported."""
     for folder in folders(path):
         for place in (folder / name, folder):
             if place.is_dir() and (classes := read_names(place)) is not None:
@@ -46,7 +46,7 @@ def names_of(name: str, path: str | None) -> Names:
 
 
 def as_seen(source: Source, parts: Parts, client: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(x [n, ...], y i[n]): samples as a client sees them. Bytes are divided by 255, as for models."""
+    """Return (x [n, ...], y i[n]): samples as a client sees them. Bytes are divided by 255, as for models."""
     edge = len(source.y_train)
     train = rows < edge
     x = np.empty((len(rows), *source.x_train.shape[1:]), source.x_train.dtype)
@@ -69,8 +69,8 @@ def as_seen(source: Source, parts: Parts, client: int, rows: np.ndarray) -> tupl
 
 
 def chosen(source: Source, parts: Parts) -> list[tuple[str, int, np.ndarray]]:
-    """(The name of a line, its client, rows) for each true group, or without these for some clients: rows of as many labels as
-    possible."""
+    """Choose (the name of a line, its client, rows) for each true group, or without groups for some clients: rows of as many labels
+    as possible."""
     tests = parts.train if isinstance(parts.test, np.ndarray) else parts.test
     held = [train if len(train) else test for train, test in zip(parts.train, tests, strict=True)]
     groups = np.unique(parts.group[parts.group >= 0])
@@ -90,7 +90,7 @@ def chosen(source: Source, parts: Parts) -> list[tuple[str, int, np.ndarray]]:
 
 
 def draw_samples(file: Path, title: str, source: Source, parts: Parts, names: Names) -> None:
-    """Write the picture, whole or not at all."""
+    """Write the picture atomically."""
     from matplotlib.figure import Figure
 
     lines = chosen(source, parts)
@@ -116,7 +116,7 @@ def draw_samples(file: Path, title: str, source: Source, parts: Parts, names: Na
 
 
 def _domain(source: Source, parts: Parts, client: int, rows: np.ndarray, names: Names) -> str | None:
-    """The domain of a client's samples, where the data have domains and these are the groups."""
+    """Return the domain of a client's samples, if the data have domains and these are the groups."""
     if names.owners is None or source.user_train is None or parts.source is not None or parts.group[client] < 0:
         return None
     of = source.user_train if source.user_test is None else np.concatenate([source.user_train, source.user_test])
@@ -125,7 +125,7 @@ def _domain(source: Source, parts: Parts, client: int, rows: np.ndarray, names: 
 
 
 def _label(y: np.ndarray, names: Names) -> str:
-    """The name of a label; of several the numbers."""
+    """Return the name of a label; of several labels the indices."""
     if np.ndim(y):
         return " ".join(map(str, np.flatnonzero(y)))[:16]
     number = int(y)

@@ -10,7 +10,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import accuracy, add_flags_of_sweeps, command_parser, link, preview, warn_of_divergence, words_of_sweeps
+from cfljax.commands import (
+    accuracy,
+    add_flags_of_sweeps,
+    command_parser,
+    format_link,
+    list_sweep_flags,
+    preview,
+    warn_of_divergence,
+)
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -29,7 +37,7 @@ EXAMPLES = """  python -m cfljax.sweep
 
 
 def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
-    """The flags of the sweep command."""
+    """Make the parser of the sweep command."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the spec of the sweep (default: the quickstart)")
     add_flags_of_sweeps(flags)
@@ -72,8 +80,8 @@ def run(flags: argparse.Namespace) -> int:
     shape = _devices(flags)
     from cfljax.devices import distributed
     from cfljax.launch import workers
-    from cfljax.launch.plan_file import mesh_of
-    from cfljax.launch.sweep import Options, carry_out, follow, joined
+    from cfljax.launch.plan_file import choose_mesh
+    from cfljax.launch.sweep import Options, carry_out, follow_leader, run_together
     from cfljax.report.tables import comparison
     from cfljax.report.write import LivePage, report
     from cfljax.results.result import Results
@@ -84,18 +92,18 @@ def run(flags: argparse.Namespace) -> int:
     options = Options(flags.keep, flags.quiet, flags.retry_failed, chosen, part, shape)
     if flags.as_worker:
         return workers.be_worker(flags.as_worker, flags.processors, spec, Store(folder), options)
-    with joined(spec, shape):
+    with run_together(spec, shape):
         if not distributed.leads():
-            return follow(spec)
+            return follow_leader(spec)
         store = Store(folder)
-        mesh_of(store, store.read_plan() or {}, shape)
+        choose_mesh(store, store.read_plan() or {}, shape)
         store.write_spec(_as_written(flags))
         store.log({"event": "start", "command": shlex.join(["cfljax", "sweep", *_for_workers(flags, folder)]), "time": time.time()})
         if not flags.no_report:
             live = LivePage(folder, spec.shown(), flags.target, flags.open)
             options = options._replace(ended=live.write)
             if sys.stdout.isatty() and not flags.quiet:
-                print(f"Report, while runs go on: {link(live.path)}")
+                print(f"Report, while runs go on: {format_link(live.path)}")
         logged = spec.shown() | {"named": spec.named()}
         with following(folder, flags.log, logged, lambda line: print(line, file=sys.stderr)):
             if shape is not None:
@@ -108,7 +116,7 @@ def run(flags: argparse.Namespace) -> int:
     ended = f"{outcome.done} done, {outcome.diverged} diverged, {outcome.failed} failed"
     print(f"\n{spec.name}: {computed}; {ended}. Results: {folder}")
     if not flags.no_report:
-        print(f"Report: {link(report(results))}")
+        print(f"Report: {format_link(report(results))}")
     warn_of_divergence(results.records.values())
     for record in results.records.values():
         if record["status"] == "failed":
@@ -130,7 +138,7 @@ def _check(flags: argparse.Namespace) -> None:
 
 
 def _check_unused(flags: argparse.Namespace) -> None:
-    """Refuse flags that say nothing to --dry-run or --explain, which train nothing."""
+    """Refuse flags that have no effect with --dry-run or --explain, which train nothing."""
     if not (flags.dry_run or flags.explain):
         return
     asked = "--dry-run" if flags.dry_run else "--explain"
@@ -144,12 +152,12 @@ def _check_unused(flags: argparse.Namespace) -> None:
 
 
 def _is_worker(place: str, processors: str) -> bool:
-    """Whether these are what a worker is started with: `k/n`, and numbers of processors."""
+    """Return whether these are what a worker is started with: `k/n`, and numbers of processors."""
     return _share(place) is not None and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
 
 
 def _share(written: str) -> tuple[int, int] | None:
-    """(i, n) from `i/n` with i < n; None for anything else."""
+    """Parse `k/n`; None if it has another form."""
     at = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", written)
     return (int(at[1]), int(at[2])) if at is not None and int(at[1]) < int(at[2]) else None
 
@@ -180,7 +188,7 @@ def _devices(flags: argparse.Namespace) -> Shape | None:
 
 
 def _part(written: str | None) -> tuple[int, int] | None:
-    """The part of the runs that `--shard` asks for; None for all."""
+    """Return the part of the runs that `--shard` asks for; None for all."""
     part = None if written is None else _share(written)
     if written is not None and part is None:
         raise SpecError(f"--shard {written[:30]}: must be I/N with I from 0 to N - 1, as in 0/4")
@@ -209,4 +217,4 @@ def _as_written(flags: argparse.Namespace) -> str:
 
 def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
     shard = [] if flags.shard is None else ["--shard", flags.shard]
-    return [*filter(None, [flags.spec]), *words_of_sweeps(flags, folder), *shard]
+    return [*filter(None, [flags.spec]), *list_sweep_flags(flags, folder), *shard]

@@ -7,7 +7,7 @@ import dataclasses
 from cfljax.config.clock import Clock
 from cfljax.config.transit import Transit
 from cfljax.errors import SpecError
-from cfljax.registry.options import Value, check, option
+from cfljax.registry.options import option
 
 TABLE = "train.asynchronous"
 _OWNERS = {"exponent": (0.5, "polynomial"), "slope": (10.0, "hinge"), "grace": (4.0, "hinge")}
@@ -40,15 +40,6 @@ class Asynchronous:
                 raise SpecError(f'{where}.{name} = {value}: belongs to staleness = "{owner}"')
 
 
-def read_asynchronous(value: Value) -> Asynchronous | None:
-    """Check the options of the table; None and "none" mean no table."""
-    if value is None or value == "none":
-        return None
-    if isinstance(value, Asynchronous):
-        return value
-    return check(Asynchronous, dict(value), TABLE)
-
-
 def check_asynchronous(
     asynchronous: Asynchronous | None, clock: Clock | None, transit: Transit, stream: int | None, participation: int | float
 ) -> None:
@@ -58,14 +49,14 @@ def check_asynchronous(
     if clock is None:
         raise SpecError(f"{TABLE}: updates arrive by a simulated clock; add train.clock, as in clock = {{ step_ms = 5 }}")
     if clock.deadline_s is not None:
-        told = "nobody is waited for, so nobody is late; leave out one"
+        told = "an asynchronous server has no deadline; leave out one"
         raise SpecError(f"{TABLE} with train.clock.deadline_s = {clock.deadline_s}: {told}")
     if transit.privacy is not None and (transit.privacy.noise > 0 or transit.choice is not None):
         key = f"noise = {transit.privacy.noise}" if transit.privacy.noise > 0 else "choice"
-        why = "ε is computed for rounds in which everybody can be drawn, and not for clients that are under way"
+        why = "ε is computed for rounds in which all clients can be drawn; here some are still training"
         raise SpecError(f"{TABLE} with train.privacy.{key}: {why}; leave out one")
     if stream:
-        raise SpecError(f"train.plan.stream = {stream}: {TABLE} keeps all updates in flight; leave out one")
+        raise SpecError(f"train.plan.stream = {stream}: {TABLE} keeps all pending updates; leave out one")
     if isinstance(participation, int):
         check_buffer(asynchronous, participation)
 
@@ -73,5 +64,5 @@ def check_asynchronous(
 def check_buffer(asynchronous: Asynchronous, under_way: int) -> None:
     """Reject a buffer that is larger than the number of clients in flight."""
     if asynchronous.buffer > under_way:
-        told = f"{under_way} clients are under way at a time (train.participation); give a buffer of at most {under_way}"
+        told = f"{under_way} clients train at a time (train.participation); give a buffer of at most {under_way}"
         raise SpecError(f"{TABLE}.buffer = {asynchronous.buffer}: {told}")

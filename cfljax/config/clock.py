@@ -6,7 +6,7 @@ import dataclasses
 
 from cfljax.errors import SpecError
 from cfljax.federation.traces import read_trace
-from cfljax.registry.options import Value, check, option
+from cfljax.registry.options import option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,12 +32,3 @@ class Clock:
             raise SpecError(f'{where}.spread = {self.spread}: belongs to speed = "lognormal"')
         if self.trace is not None:
             read_trace(self.trace)
-
-
-def read_clock(value: Value) -> Clock | None:
-    """Check the options of the table; None and "none" mean no table."""
-    if value is None or value == "none":
-        return None
-    if isinstance(value, Clock):
-        return value
-    return check(Clock, dict(value), "train.clock")

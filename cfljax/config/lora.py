@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from cfljax.config.data import Data
 from cfljax.errors import SpecError
-from cfljax.registry.options import Options, Value, check, option
+from cfljax.registry.options import Options, option
 from cfljax.round.config import MethodConfig
+
+if TYPE_CHECKING:
+    from cfljax.config.train import Train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,26 +25,7 @@ class Lora:
     head: bool = option(False, "the head trains, too, as a whole")
 
 
-def read_lora(value: Value) -> Lora | None:
-    """Check the options of the table; None and "none" mean no table."""
-    if value is None or value == "none":
-        return None
-    return value if isinstance(value, Lora) else check(Lora, dict(value), "train.lora")
-
-
-class SaysLora(Protocol):
-    """The options of `train` about what trains."""
-
-    @property
-    def lora(self) -> Value:
-        """`train.lora`."""
-
-    @property
-    def divided_by(self) -> str:
-        """The option that divides models into parts."""
-
-
-def check_start(label: str, options: MethodConfig, model: Options, train: SaysLora, data: Data) -> None:
+def check_start(label: str, options: MethodConfig, model: Options, train: Train, data: Data) -> None:
     """Reject a start from a file that is missing, or that parameters which do not train would need."""
     from cfljax.models.options import common_options  # with JAX
 
@@ -50,17 +34,21 @@ def check_start(label: str, options: MethodConfig, model: Options, train: SaysLo
     if weights is not None and not Path(weights).expanduser().is_file():
         raise SpecError(f'model.weights = "{weights}": there is no such file')
     if frozen and not weights:
-        raise SpecError(f'model.frozen = "{frozen}": the body of a start from a file; give model.weights, or take train.freeze')
+        raise SpecError(
+            f'model.frozen = "{frozen}": freezes the body of a pretrained model; give model.weights, or take train.freeze'
+        )
     if train.lora and not weights:
-        raise SpecError("train.lora: adapts a model that was trained before; give model.weights")
+        raise SpecError("train.lora: adapts a pretrained model; give model.weights")
     if frozen and train.lora:
         raise SpecError(f'model.frozen = "{frozen}": train.lora freezes all but its adapters; leave out one')
     if frozen and data.drift is not None:
-        raise SpecError(f'model.frozen = "{frozen}": data.drift changes what its features are made of; take train.freeze')
+        raise SpecError(f'model.frozen = "{frozen}": data.drift changes the inputs of its features; take train.freeze')
     if frozen and getattr(model, "predict", "last") == "every":
         raise SpecError(f'model.frozen = "{frozen}": its features are of the last token; take model.predict = "last"')
     if frozen and (train.divided_by or options.parts):
         what = train.divided_by or f"method.{label}"
-        raise SpecError(f'model.frozen = "{frozen}": {what} divides the model into parts, and only its head is left; leave out one')
+        raise SpecError(
+            f'model.frozen = "{frozen}": {what} needs the parts of the model, of which only the head is left; leave out one'
+        )
     if told.jitter and not weights:
-        raise SpecError(f"model.jitter = {told.jitter}: is noise on a start from a file; give model.weights")
+        raise SpecError(f"model.jitter = {told.jitter}: is noise on pretrained weights; give model.weights")

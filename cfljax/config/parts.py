@@ -3,33 +3,20 @@ train)."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from cfljax.config.frozen import FrozenTable
 from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import Table, Value, show
+from cfljax.registry.options import Value, show
 from cfljax.round.config import MethodConfig
+
+if TYPE_CHECKING:
+    from cfljax.config.train import Train
 
 SHARING = ("all", "cluster", "client")
 """Who shares a part: all clients, the members of a cluster, or nobody, so that it stays with the client."""
 Pairs = tuple[tuple[str, str], ...]
 """(name of a part, its kind) for each part that is named."""
-
-
-class SaysParts(Protocol):
-    """The options of `train` about parts."""
-
-    @property
-    def parts(self) -> Table | None:
-        """`train.parts`: name of a part → who shares it."""
-
-    @property
-    def freeze(self) -> str | tuple[str, ...] | None:
-        """`train.freeze`: names of parts."""
-
-    @property
-    def schedule(self) -> str | None:
-        """`train.schedule`."""
 
 
 def read_parts(value: Value) -> FrozenTable | None:
@@ -53,26 +40,28 @@ def read_frozen(value: Value) -> tuple[str, ...] | None:
     return tuple(sorted(set(names)))
 
 
-def list_pairs(options: MethodConfig, train: SaysParts) -> Pairs:
+def list_pairs(options: MethodConfig, train: Train) -> Pairs:
     """Return the parts of a run: those of `train.parts` and `train.freeze`, or the method's own; () if models are shared whole."""
     return options.parts or (*(train.parts or {}).items(), *((name, "frozen") for name in read_frozen(train.freeze) or ()))
 
 
-def stay_home(options: MethodConfig, train: SaysParts) -> bool:
+def stay_home(options: MethodConfig, train: Train) -> bool:
     """Return whether parts of the models stay with the clients."""
     return any(kind == "client" for _, kind in list_pairs(options, train))
 
 
-def check_parts(label: str, options: MethodConfig, train: SaysParts) -> None:
+def check_parts(label: str, options: MethodConfig, train: Train) -> None:
     """Reject a part that is both shared and frozen, and FedNova of what everybody shares."""
     for part, kind in list_pairs(options, train):
         if kind == "all" and getattr(options, "average", "") == "nova":
-            told = f'what everybody shares is not averaged by steps; make it {part} = "cluster", or take average = "samples"'
+            told = (
+                f'a part that all clients share is not averaged by steps; make it {part} = "cluster", or take average = "samples"'
+            )
             raise SpecError(f'method.{label}.average = "nova" with train.parts.{part} = "all": {told}')
     if twice := (train.parts or {}).keys() & set(read_frozen(train.freeze) or ()):
         raise SpecError(f'train.freeze = "{min(twice)}": train.parts lists it too, but a frozen part is not shared; leave out one')
 
 
-def divided_by(train: SaysParts) -> str:
+def divided_by(train: Train) -> str:
     """Return the option that divides models into parts: "train.parts", "train.freeze", or "" if none does."""
     return "train.parts" if train.parts else "train.freeze" if train.freeze else ""

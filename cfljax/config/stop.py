@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.errors import SpecError
-from cfljax.registry.options import Value, check, option
+from cfljax.registry.options import option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,16 +16,7 @@ class Stop:
     metric: str = option("val_loss", "metric to watch; none uses test data", choices=("val_loss", "val_accuracy", "train_loss"))
 
 
-def read_stop(value: Value) -> Stop | None:
-    """Check the options of the table; None and "none" mean no table."""
-    if value is None or value == "none":
-        return None
-    if isinstance(value, Stop):
-        return value
-    return check(Stop, dict(value), "train.stop")
-
-
-NEEDS_VALIDATION = "needs a part of the clients' samples that nobody trains on; add data.validation = 0.1"
+NEEDS_VALIDATION = "needs validation samples; add data.validation = 0.1"
 
 
 def check_stop(stop: Stop | None, validation: float) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.config import parts, transit
-from cfljax.config.asynchronous import Asynchronous, check_asynchronous, read_asynchronous
-from cfljax.config.clock import Clock, read_clock
+from cfljax.config.asynchronous import Asynchronous, check_asynchronous
+from cfljax.config.clock import Clock
 from cfljax.config.frozen import FrozenTable
-from cfljax.config.lora import Lora, read_lora
+from cfljax.config.lora import Lora
 from cfljax.config.optimisers import check_optimiser
 from cfljax.config.server import Server, read_server
-from cfljax.config.stop import Stop, read_stop
+from cfljax.config.stop import Stop
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, check, option, show
 
@@ -27,6 +27,10 @@ class Forced:
     devices: int | None = option(None, "devices that share a round's participants", low=1)
     quick: bool | None = option(None, "compile in half the time, to code that may run 1.5 times as long (CPU only)")
     pool: str | None = option(None, "every device holds all samples, or only those of its clients", choices=("copied", "sharded"))
+
+
+TABLES = {**transit.TABLES, "stop": Stop, "clock": Clock, "asynchronous": Asynchronous, "lora": Lora}
+"""Options of `train` that are tables, and the classes of their options."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,15 +101,11 @@ class Train:
             object.__setattr__(self, "plan", None)
         elif isinstance(self.plan, dict):
             object.__setattr__(self, "plan", FrozenTable(self.plan))
-        object.__setattr__(self, "stop", read_stop(self.stop))
         object.__setattr__(self, "server", read_server(self.server))
-        object.__setattr__(self, "clock", read_clock(self.clock))
-        object.__setattr__(self, "asynchronous", read_asynchronous(self.asynchronous))
-        object.__setattr__(self, "lora", read_lora(self.lora))
         object.__setattr__(self, "parts", parts.read_parts(self.parts))
         object.__setattr__(self, "freeze", parts.read_frozen(self.freeze))
-        for name in transit.TABLES:
-            object.__setattr__(self, name, transit.read_table(getattr(self, name), name))
+        for name, kind in TABLES.items():
+            object.__setattr__(self, name, transit.read_table(getattr(self, name), name, kind))
         if isinstance(self.optimizer, dict):
             table = FrozenTable(self.optimizer)
             alone = set(table) == {"name"} and isinstance(table["name"], str)
@@ -136,17 +136,17 @@ class Train:
     @property
     def stops(self) -> Stop | None:
         """When a run ends early; None: never."""
-        return read_stop(self.stop)
+        return self.stop if isinstance(self.stop, Stop) else None
 
     @property
     def clocked(self) -> Clock | None:
         """The simulated clock; None: there is none."""
-        return read_clock(self.clock)
+        return self.clock if isinstance(self.clock, Clock) else None
 
     @property
     def buffered(self) -> Asynchronous | None:
         """How the server aggregates asynchronously; None: it waits for all participants."""
-        return read_asynchronous(self.asynchronous)
+        return self.asynchronous if isinstance(self.asynchronous, Asynchronous) else None
 
     @property
     def transit(self) -> transit.Transit:
@@ -156,7 +156,7 @@ class Train:
     @property
     def server_table(self) -> Server | None:
         """The optimiser of the server; None: it takes means."""
-        return read_server(self.server)
+        return self.server if isinstance(self.server, Server) else None
 
     def vector_bytes(self, d: int) -> int:
         """Count the bytes of an update of d numbers as a participant sends it."""
@@ -215,7 +215,9 @@ def _check_robust(train: Train, forced: Forced, where: str) -> None:
     if robust is None:
         return
     if privacy is not None and privacy.noise > 0:
-        raise SpecError(f"{where}.robust with {where}.privacy.noise = {privacy.noise}: the noise is measured for weighted sums")
+        raise SpecError(
+            f"{where}.robust with {where}.privacy.noise = {privacy.noise}: noise is defined for weighted sums only; leave out one"
+        )
     if forced.stream:
         raise SpecError(f"{where}.plan.stream = {forced.stream}: {where}.robust needs all updates at once; leave out one")
 
@@ -224,7 +226,7 @@ def _check_keep_state(train: Train, where: str) -> None:
     """Reject options with which an optimiser has no state, or none that could continue."""
     for name in ("schedule", "asynchronous"):
         if getattr(train, name) is not None:
-            why = "one state per client is kept, round by round; leave out one"
+            why = "one state per client is kept between rounds; leave out one"
             raise SpecError(f"{where}.keep_state = true with {where}.{name}: {why}")
     if train.optimizer == "sgd" and not train.momentum:
         raise SpecError(f"{where}.keep_state = true: plain SGD has no state; give {where}.momentum or another {where}.optimizer")

@@ -134,14 +134,14 @@ NONE_WORDS = ("none", "mean")
 TABLES: dict[str, type[Any]] = {"privacy": Privacy, "compress": Compress, "attack": Attack, "robust": Robust}
 
 
-def read_table(value: Value, name: str) -> Any:
+def read_table(value: Value, name: str, kind: type[Any]) -> Any:
     """Check the options of the table `train.<name>`. A word stands for a table with only that name; "none" (for `robust` also
     "mean") and None mean no table."""
     if value in (None, *NONE_WORDS):
         return None
-    if isinstance(value, tuple(TABLES.values())):
+    if isinstance(value, kind):
         return value
-    return check(TABLES[name], {"name": value} if isinstance(value, str) else dict(value), f"train.{name}")
+    return check(kind, {"name": value} if isinstance(value, str) else dict(value), f"train.{name}")
 
 
 def keeps_dropped(options: MethodConfig, transit: Transit) -> bool:

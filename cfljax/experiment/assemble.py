@@ -13,7 +13,7 @@ from cfljax import data, keys, models
 from cfljax.config import Run
 from cfljax.config.asynchronous import check_buffer
 from cfljax.config.frozen import canonical
-from cfljax.config.lora import read_lora
+from cfljax.config.lora import Lora
 from cfljax.config.parts import Pairs, list_pairs
 from cfljax.config.transit import keeps_dropped
 from cfljax.devices import compiled
@@ -24,13 +24,13 @@ from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment import federations
 from cfljax.experiment.batching import Batch
 from cfljax.experiment.execution import choose
-from cfljax.experiment.features import featured
+from cfljax.experiment.features import compute_features
 from cfljax.experiment.federations import (
     FederationKey,
     device_federation,
     federation_of,
+    flatten_samples,
     host_federation,
-    in_lines,
     key_of,
     sample_shape,
 )
@@ -59,12 +59,12 @@ CHUNK = 10
 
 
 def assemble(run: Run, width: int, machine: Machine) -> Assembled:
-    """The parts of a run, for a batch of `width` runs on the machine: federation, model, plan, solver and method."""
+    """Assemble federation, model, plan, solver and method of a run, for a batch of `width` runs on the machine."""
     shape = machine.shape(width, run.train.forced.devices)
     sharded = _shards(run, shape.clients, machine)
     federation = host_federation(run) if sharded else federation_of(run)
     if not machine.sequential:
-        federation = in_lines(federation)
+        federation = flatten_samples(federation)
     model = model_of(run, federation)
     check_tokens(run)
     _warn_of_equal_starts(run, model)
@@ -98,41 +98,41 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
 
 
 def assemble_batch(batch: Batch, machine: Machine) -> Assembled:
-    """The parts of a batch, under names that later batches with the same programs find these by."""
+    """Assemble a batch, with the keys under which later batches find the same compiled programs."""
     parts = assemble(batch.first, batch.width, machine)
     return parts._replace(program_key=batch.shape_key, model_key=batch.model_key)
 
 
 def check_tokens(run: Run) -> None:
-    """SpecError where a model of tokens would get numbers that are none."""
+    """Reject samples that are not token ids, for models that need these."""
     told, federation = getattr(run.model.options, "vocabulary", None), host_federation(run)
     if told is None or not models.MODELS.ours(run.model.name) or len(sample_shape(federation)) != 1:
         return
     pool, vocabulary = federation.pool, told or federation.classes
     if np.any(np.asarray(pool.scale) != 1) or np.any(np.asarray(pool.mean) != 0):
-        raise SpecError(f'data.normalise = "{run.data.normalise}": changes the numbers of tokens; give "none"')
+        raise SpecError(f'data.normalise = "{run.data.normalise}": would change token ids; give "none"')
     x = np.asarray(pool.x)
     least, most = x.min(initial=0), x.max(initial=0)
     if least < 0 or np.any(x != np.floor(x)):
-        raise SpecError(f'model.name = "{run.model.name}": needs numbers of tokens, and the samples hold other numbers')
+        raise SpecError(f'model.name = "{run.model.name}": needs token ids, and the samples are other numbers')
     if most >= vocabulary:
-        raise SpecError(f"model.vocabulary: there is the token {int(most)}, and {vocabulary} tokens; give {int(most) + 1} or more")
+        raise SpecError(f"model.vocabulary: token {int(most)} is beyond its {vocabulary} tokens; give {int(most) + 1} or more")
 
 
 def _warn_of_equal_starts(run: Run, model: Model) -> None:
-    """Warn where all clusters begin with one and the same network, so that a choice by loss puts all clients into the first."""
+    """Warn if all clusters start from the same network, because a choice by loss then puts all clients into the first."""
     told = common_options(run.model.options)
     if told.weights is None or told.jitter or not run.options.chooses_by_loss or getattr(run.options, "clusters", 1) == 1:
         return
     whole = model.whole or (lambda params: params)
     one, other = (jax.tree.leaves(whole(model.unravel(model.init(keys.root(seed))))) for seed in (0, 1))
     if all(np.array_equal(a, b) for a, b in zip(one, other, strict=True)):
-        why = "all its clusters begin equal, and clients choose by loss; give model.jitter, as 0.1"
+        why = "all clusters begin equal, so clients that choose by loss choose the first; give model.jitter, such as 0.1"
         warnings.warn(f"model.weights with method.{run.label}: {why}", SpecWarning, stacklevel=2)
 
 
 def with_devices(run: Run, federation: Federation) -> Federation:
-    """The federation with the devices of its clients, where there is a simulated clock."""
+    """Add the clients' devices to the federation if there is a simulated clock."""
     clock = run.train.clocked
     if clock is None:
         return federation
@@ -166,23 +166,24 @@ def _server(run: Run) -> ServerOptimiser | None:
 
 
 def model_of(run: Run, federation: Federation) -> Model:
-    """The run's model, for the samples of this federation."""
+    """Return the run's model, for the samples of this federation."""
     options = run.model.options
     half, shape, classes = run.train.precision == "bfloat16", sample_shape(federation), federation.classes
-    lora = None if (told := read_lora(run.train.lora)) is None else Adapters(told.rank, told.alpha, told.where, told.head)
+    lora = run.train.lora
+    adapters = Adapters(lora.rank, lora.alpha, lora.where, lora.head) if isinstance(lora, Lora) else None
     pool = federation.pool
     tokens = len(shape) == 1 and (hasattr(options, "vocabulary") or (pool.x.dtype == np.int32 and pool.table is None))
-    return _model(run.model.name, options, canonical(options), shape, classes, federation.several, half, tokens, lora)
+    return _model(run.model.name, options, canonical(options), shape, classes, federation.several, half, tokens, adapters)
 
 
 def _frozen(run: Run) -> tuple[str, Value, str] | None:
-    """(name, options, their meaning) of a model whose body is frozen; None: all of it trains."""
+    """Return (name, options, their canonical JSON) of a model whose body is frozen; None: all of it trains."""
     options = run.model.options
     return (run.model.name, options, canonical(options)) if common_options(options).frozen else None
 
 
 def _on_features(run: Run, model: Model) -> tuple[Model, Federation]:
-    """The head of the run's model, and the federation of the features that it gets."""
+    """Return the head of the run's model, and the federation of the features that it gets."""
     federation, frozen = federation_of(run), _frozen(run)
     assert frozen is not None
     featured = _featured(key_of(run), *frozen)
@@ -192,7 +193,7 @@ def _on_features(run: Run, model: Model) -> tuple[Model, Federation]:
 
 
 def _sending(run: Run) -> Sending:
-    """What becomes of updates on their way to the server."""
+    """Return how updates are changed on their way to the server."""
     _, way, attack, robust = run.train.transit
     sending = Sending(robust="" if robust is None else robust.name)
     if way is not None:
@@ -202,7 +203,7 @@ def _sending(run: Run) -> Sending:
 
 
 def _settings(run: Run, clients: int, d: int, participants: int, sequential: bool) -> Settings:
-    """What the run's program is compiled for. `d`: parameters of the model that travel."""
+    """Return what the run's program is compiled for. `d`: the number of parameters that travel."""
     train = run.train
     return Settings(
         rounds=train.rounds,
@@ -224,7 +225,7 @@ def _settings(run: Run, clients: int, d: int, participants: int, sequential: boo
 
 
 def _shards(run: Run, devices: int, machine: Machine) -> bool:
-    """Whether the samples are dealt to the devices by client: as the run says, or where one device's memory has no room for all."""
+    """Return whether the samples are dealt to the devices by client: if the run says so, or if one device's memory is too small."""
     pool = run.train.forced.pool
     if pool == "sharded" and devices == 1:
         raise SpecError('train.plan.pool = "sharded": there is one device to a run; give more, as with --mesh clients=8')
@@ -258,7 +259,7 @@ def _featured(key: FederationKey, name: str, options: Value, meaning: str) -> Fe
     assert divided.whole is not None
     network = models.build(name, options, sample_shape(federation), federation.classes, federation.several)
     whole = divided.whole(divided.unravel(divided.init(keys.root(0))))
-    return featured(network, whole, federation)
+    return compute_features(network, whole, federation)
 
 
 @functools.lru_cache(maxsize=1)
@@ -277,7 +278,8 @@ def _method(
     parts: Pairs,
     server: ServerOptimiser | None,
 ) -> Method:
-    """The same object for runs that differ in seed and traced numbers only, so that what its set-up compiles is kept."""
+    """Make the method. Runs that differ in seed and traced numbers only get the same object, which keeps what its set-up
+    compiles."""
     make, model = METHODS.entry(name).make, solver.model
     apart = solver.work.head or parts and not options.parts
     method = make_in_parts(make, options, model, solver, () if options.parts else parts) if apart else make(options, model, solver)
@@ -288,8 +290,8 @@ def _method(
 
 @when_replaced
 def _forget() -> None:
-    """Drop what was made by name: the name of a plug-in means something else now."""
+    """Clear the caches of what was made by name, because a plug-in has been redefined."""
     for kept in (data.load_checked, _featured, _grams, _model, _method):
         kept.cache_clear()
-    federations.forget()
+    federations.clear_caches()
     compiled.forget()

@@ -54,13 +54,13 @@ class Choice(NamedTuple):
     buffer: int = 0
     """How many of the participants' updates the server waits for (`train.asynchronous`); 0: for all."""
     typical: bool = False
-    """Whether `by_steps` and `by_gram` are for a typical core, as those of short runs are: to measure this machine takes longer
+    """Whether `by_steps` and `by_gram` are for a typical core, as for short runs: to measure this machine takes longer
     than such a run."""
 
 
 def choose(run: Run, model: Model, federation: Federation, machine: Machine, runs: int = 1) -> Choice:
-    """The run's plan: as its `train.plan` says, else as the machine's measured speed and the shapes suggest. `runs`: how many like
-    it go side by side on a device."""
+    """Choose the run's plan, by its `train.plan`, or else by the machine's measured speed and the shapes. `runs`: the number of
+    runs like it that a device computes side by side."""
     forced = run.train.forced
     epochs, head = run.train.epochs, run.train.epochs_of_head or run.options.head_epochs
     batch = None if run.train.batch == "full" else int(run.train.batch)
@@ -103,13 +103,13 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
 
 
 def _parts(run: Run, model: Model) -> ModelParts | None:
-    """Which parts of the run's models do not travel, or do not train; None: all do."""
+    """Return which parts of the run's models do not travel, or do not train; None: all do."""
     pairs = list_pairs(run.options, run.train)
     return divide_model(model, pairs) if pairs else None
 
 
 def _lanes(forced: Forced, sequential: bool, steps: np.ndarray, stream: int) -> int:
-    """`Plan.lanes`, as the run says or as suits the participants' steps."""
+    """Choose `Plan.lanes`, by the run's options or by the participants' steps."""
     if forced.lanes is not None:
         return forced.lanes
     return 1 if sequential else lanes.choose_width(steps, stream)
@@ -118,8 +118,8 @@ def _lanes(forced: Forced, sequential: bool, steps: np.ndarray, stream: int) -> 
 def _gram_limit(
     forced: Forced, plan: Plan, layer: predict.Layer, work: Work, counts: np.ndarray, speed: Speed, making: predict.Making
 ) -> int:
-    """`Plan.gram`, as the run says or as suits its clients: of no size and those up to which it pays for a typical client, the one
-    that is predicted to be the fastest for all of them, by `predict.MARGIN` at least."""
+    """Choose `Plan.gram`, by the run's options or by its clients: of no size and the sizes up to which it pays for a typical
+    client, the one that is predicted to be the fastest for all of them, by `predict.MARGIN` at least."""
     if forced.gram is not None:
         return forced.gram
     longest = max(1, int(counts.max()))
@@ -137,7 +137,7 @@ def _gram_limit(
 def _predicted(
     sizes: tuple[int, ...], layer: predict.Layer, work: Work, counts: np.ndarray, speed: Speed, making: predict.Making
 ) -> tuple[float, float]:
-    """Mean seconds of a client that trains in a round: (step by step, on the Gram matrices of these sizes)."""
+    """Predict the mean seconds of a client that trains in a round: (step by step, on the Gram matrices of these sizes)."""
     values, repeats = np.unique(counts[counts > 0], return_counts=True)
     plain = chosen = 0.0
     for n, clients in zip(values.tolist(), repeats.tolist(), strict=True):
@@ -150,7 +150,7 @@ def _predicted(
 
 
 def explain(label: str, choice: Choice) -> str:
-    """The choice in words."""
+    """Explain the choice in words."""
     plan = choice.plan
     lines = [f"{label}:"]
     block = min(plan.stream or len(choice.steps), len(choice.steps))  # the most clients whose updates a device holds at once
@@ -181,7 +181,7 @@ def explain(label: str, choice: Choice) -> str:
 
 
 def _predicted_rounds(choice: Choice, widths: list[int]) -> str:
-    """What a round takes with these numbers of clients side by side."""
+    """Predict the steps of a round with these numbers of clients side by side."""
     words, real = [], max(int(choice.steps.sum()), 1)
     for width in dict.fromkeys(widths):
         packed = lanes.pack(choice.steps, width, choice.plan.stream)
@@ -195,7 +195,7 @@ def _predicted_rounds(choice: Choice, widths: list[int]) -> str:
 
 
 def explain_machine(machine: Machine) -> str:
-    """The measured speed that predictions are made from, in words."""
+    """Describe the measured speed that predictions are made from."""
     speed = machine.speed
     rates = f"products of mini-batches {2e-9 / speed.small:.3g} GFLOP/s, of large batches {2e-9 / speed.large:.3g}"
     pixels, kept = f"{speed.value * 1e9:.2g} ns a pixel", speed_file(machine.kind)

@@ -18,18 +18,18 @@ from cfljax.types import Federation
 
 
 def host_federation(run: Run) -> Federation:
-    """The run's federation as numpy arrays."""
+    """Return the run's federation as numpy arrays."""
     return _host_federation(key_of(run))
 
 
 def federation_of(run: Run) -> Federation:
-    """The run's federation, on the device."""
+    """Return the run's federation, on the device."""
     return device_federation(key_of(run))
 
 
-def in_lines(federation: Federation) -> Federation:
-    """The federation with each sample as a line of numbers. A TPU lays images out by pixels, and would turn the whole pool round in
-    each step to gather some of them."""
+def flatten_samples(federation: Federation) -> Federation:
+    """Store each sample as a line of numbers. A TPU lays images out by pixels, and would turn the whole pool round in each step to
+    gather some of them."""
     x = federation.pool.x
     if x.ndim < 3:
         return federation
@@ -38,7 +38,7 @@ def in_lines(federation: Federation) -> Federation:
 
 
 def sample_shape(federation: Federation) -> tuple[int, ...]:
-    """The shape of one sample as the model sees it."""
+    """Return the shape of one sample as the model sees it."""
     pool = federation.pool
     return federation.sample_shape + (() if pool.table is None else pool.table.shape[1:])
 
@@ -57,7 +57,7 @@ class FederationKey(NamedTuple):
 
 
 def key_of(run: Run) -> FederationKey:
-    """The key of a run's data."""
+    """Return the key of a run's data."""
     return FederationKey(run.data.drawn_for(run.seed), run.data_seed)
 
 
@@ -84,11 +84,11 @@ def _host_federation(key: FederationKey) -> Federation:
 
 @functools.lru_cache(maxsize=2)
 def device_federation(key: FederationKey) -> Federation:
-    """The federation of this key, on the device."""
+    """Return the federation of this key, on the device."""
     return jax.device_put(_host_federation(key))
 
 
-def forget() -> None:
-    """Drop the federations that were made: the name of a plug-in means something else now."""
+def clear_caches() -> None:
+    """Clear the cached federations, because a plug-in has been redefined."""
     for kept in (_host_federation, device_federation):
         kept.cache_clear()

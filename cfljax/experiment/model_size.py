@@ -1,5 +1,5 @@
-"""HOST. The sizes of a run; above all the number of parameters of its model, which a dry run needs and mostly nothing else of the
-model. To count them the model is traced, which takes longer than all else of a dry run; so the count is kept in the cache."""
+"""HOST. The sizes of a run. A dry run needs the number of parameters of its model, and mostly nothing else of the model. Counting
+them traces the model, which takes longer than the rest of a dry run, so the count is cached."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from cfljax import models
 from cfljax.config import Run
 from cfljax.config.frozen import canonical
 from cfljax.experiment.assemble import model_of
-from cfljax.experiment.batching import Size, size_of
-from cfljax.experiment.features import seen_by
+from cfljax.experiment.batching import Size, count_size
+from cfljax.experiment.features import find_samples
 from cfljax.experiment.federations import sample_shape
 from cfljax.files import cache_folder, read_table, write_table
 from cfljax.models.options import common_options
@@ -23,7 +23,7 @@ MOST = 1000
 
 
 def model_size(run: Run, federation: Federation) -> int:
-    """The number of parameters of the run's model for these samples. A user's own model is always traced."""
+    """Return the number of parameters of the run's model for these samples. A user's own model is always traced."""
     if models.MODELS.origin(run.model.name) is not None:
         return model_of(run, federation).size
     file, key = cache_folder() / "model-sizes.json", _key(run, federation)
@@ -34,23 +34,23 @@ def model_size(run: Run, federation: Federation) -> int:
     return kept[key]
 
 
-def size_of_run(run: Run, federation: Federation, model: Model | None = None) -> Size:
-    """The sizes that the run's memory depends on. `model`: that of the run, if it has been made."""
-    size = size_of(federation, model_size(run, federation) if model is None else model.size)
+def count_run_size(run: Run, federation: Federation, model: Model | None = None) -> Size:
+    """Return the sizes that the run's memory depends on. `model`: the run's model, if it has been made."""
+    size = count_size(federation, model_size(run, federation) if model is None else model.size)
     return _with_features(size, run, federation, made=model is not None) if common_options(run.model.options).frozen else size
 
 
 def _with_features(size: Size, run: Run, federation: Federation, made: bool) -> Size:
-    """The sizes with the features of a frozen body, which lie beside the samples or (`made`) in place of them."""
+    """Add the features of a frozen body, which are held beside the samples or (`made`) instead of them."""
     if made:
         return size._replace(features=federation.pool.x.size)
     network = models.build(run.model.name, run.model.options, sample_shape(federation), federation.classes)
-    numbers = len(seen_by(federation).row) * split_features(network)[1]
+    numbers = len(find_samples(federation).row) * split_features(network)[1]
     return size._replace(pool_bytes=size.pool_bytes + 4 * numbers, features=numbers)
 
 
 def _key(run: Run, federation: Federation) -> str:
-    """A sum of all that the count depends on: the model's options, its samples, and the code that makes it."""
+    """Return the hash of all that the count depends on: the model's options, its samples, and the code that makes it."""
     words = [
         run.model.name,
         canonical(run.model.options),

@@ -6,8 +6,8 @@ different clusters are different clients, so a round is one such mechanism, what
 cluster, and with which weight, counts as known.
 
 Participants are drawn without replacement. Where the sums tell who was drawn (a cluster without participants does not move; the
-noise follows the largest weight in the draw), the draw counts as known: ε is that of as many Gaussian mechanisms as a client has
-rounds, and only how many these are is left to chance. One sum a round with equal weights hides who is in it: there the smaller
+noise follows the largest weight in the draw), the draw counts as known: ε is computed for as many Gaussian mechanisms as a
+client has rounds, and only their number is left to chance. One sum a round with equal weights hides who is in it: there the smaller
 ε of a hidden draw counts, by the accountant of dp-accounting. That takes each round's draw to be all that is hidden: what a client
 would send must follow from its data and what is public. Where it depends on when the client was drawn before (by error feedback,
 `train.keep_state`, a part that stays with it, the x_i of FedBCD, the h_i of FedDyn), the draw counts as known. So it does with
@@ -59,16 +59,16 @@ class Draw(NamedTuple):
     rounds: int
 
 
-def crowd_of(federation: Federation) -> Crowd:
-    """The clients that train, and when they arrive."""
+def find_crowd(federation: Federation) -> Crowd:
+    """Return the clients that train, and when they arrive."""
     able = np.asarray(federation.trains)
     rounds, new = np.unique(np.maximum(np.asarray(federation.arrive)[able], 0), return_counts=True)
     arrived = tuple(zip(rounds.tolist(), np.cumsum(new).tolist(), strict=True))
     return Crowd(int(able.sum()), arrived, len(np.unique(np.asarray(federation.train.count)[able])) <= 1)
 
 
-def draws(run: Run, crowd: Crowd, rounds: int) -> tuple[Draw, ...]:
-    """What the first `rounds` rounds draw; nobody where no client has arrived yet."""
+def list_draws(run: Run, crowd: Crowd, rounds: int) -> tuple[Draw, ...]:
+    """Return the draws of the first `rounds` rounds; none for rounds in which no client has arrived yet."""
     wanted = run.train.participants(crowd.clients)
     ends = [start for start, _ in crowd.arrived[1:]] + [rounds]
     spans = [(clients, min(end, rounds) - start) for (start, clients), end in zip(crowd.arrived, ends, strict=False)]
@@ -84,16 +84,16 @@ def epsilon(run: Run, crowd: Crowd) -> float:
     sums = -(-drawn // run.train.rounds)
     choice = 0.0 if run.train.transit.choice is None else run.train.transit.choice.epsilon
     lasts = -(-drawn // sums) if sums else 0
-    rounds = draws(run, crowd, run.train.rounds if choice else lasts)
-    return spent(privacy.noise, privacy.delta, rounds, sums, everybody, hides_draw(run, crowd.alike), choice)
+    rounds = list_draws(run, crowd, run.train.rounds if choice else lasts)
+    return compute_epsilon(privacy.noise, privacy.delta, rounds, sums, everybody, hides_draw(run, crowd.alike), choice)
 
 
 def epsilon_of_choices(run: Run, crowd: Crowd) -> float | None:
-    """ε for the run's δ of the choices of clusters alone, as if nothing else became public; None: they are not private."""
+    """Return ε for the run's δ of the choices of clusters alone, as if nothing else became public; None: they are not private."""
     privacy, choice = run.train.transit.privacy, run.train.transit.choice
     if privacy is None or choice is None:
         return None
-    rounds = draws(run, crowd, run.train.rounds)
+    rounds = list_draws(run, crowd, run.train.rounds)
     return _known(math.inf, privacy.delta, _fewer(rounds, _MOST_KNOWN), 0, 0, choice.epsilon) if rounds else 0.0
 
 
@@ -108,7 +108,7 @@ def hides_draw(run: Run, alike: bool) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def spent(
+def compute_epsilon(
     noise: float,
     delta: float,
     draws: tuple[Draw, ...],
@@ -117,8 +117,9 @@ def spent(
     hidden: bool = False,
     choice: float = 0.0,
 ) -> float:
-    """ε of `sums` noised sums over the participants in each round, and of `everybody` sums over all clients. `hidden`: the sums do
-    not tell who was drawn. `choice`: the ε of a participant's choice of its cluster, one a round; 0: there are no choices."""
+    """Return ε of `sums` noised sums over the participants in each round, and of `everybody` sums over all clients. `hidden`:
+    the sums do not tell who was drawn. `choice`: the ε of a participant's choice of its cluster, one a round; 0: there are no
+    choices."""
     if not everybody and not (draws and (sums or choice)):
         return 0.0
     if noise == 0 and (sums or everybody):
@@ -130,15 +131,14 @@ def spent(
 
 
 def _fewer(draws: tuple[Draw, ...], most: int) -> tuple[Draw, ...]:
-    """At most `most` draws in place of these, none of which hides more: neighbours become one draw, from the smallest of their
-    crowds."""
+    """Join neighbouring draws to at most `most`, none of which hides more: each is from the smallest of their crowds."""
     size = -(-len(draws) // most)
     parts = [draws[at : at + size] for at in range(0, len(draws), max(size, 1))]
     return tuple(part[0]._replace(rounds=sum(draw.rounds for draw in part)) for part in parts)
 
 
 def _known(noise: float, delta: float, draws: tuple[Draw, ...], sums: int, everybody: int, choice: float = 0.0) -> float:
-    """ε where the draw becomes public with the sums. A client that is in x of them has been in a Gaussian mechanism with
+    """Return ε if the draw becomes public with the sums. A client that is in x of them has been in a Gaussian mechanism with
     multiplier noise / 2 / √x, and has made a choice in each of its rounds; the δ of the run is the mean over its draws."""
     from scipy.stats import binom
 
@@ -189,7 +189,7 @@ def _delta_of_concentrated(rho: Floats, epsilon: float) -> Floats:
 
 
 def _hidden(noise: float, delta: float, draws: tuple[Draw, ...], sums: int, everybody: int) -> float:
-    """ε where nothing tells who was drawn: that of sampling without replacement."""
+    """Return ε of sampling without replacement, if nothing tells who was drawn."""
     try:
         import dp_accounting as dp
         from dp_accounting import rdp

@@ -1,4 +1,4 @@
-"""What cannot be with these clients and samples: one line each, before anything is compiled."""
+"""Checks of options against the clients and their samples, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cfljax.types import Federation, Method
 
 
 def check_clients(run: Run, federation: Federation) -> None:
-    """A SpecError for more clusters than clients that train, and for true groups that there are not."""
+    """Reject more clusters than clients that train, and methods that need true groups if there are none."""
     from cfljax.round.choice import need_clients
     from cfljax.round.common import need_groups
 
@@ -21,18 +21,18 @@ def check_clients(run: Run, federation: Federation) -> None:
 
 
 def check_labels(run: Run, federation: Federation) -> None:
-    """A SpecError for options that take a sample to have one label."""
+    """Reject options that need one label per sample."""
     if not federation.several:
         return
     _, _, attack, _ = run.train.transit
     if attack is not None and attack.name == "label_flip":
-        raise SpecError('train.attack.name = "label_flip": samples have several labels, which have no order; take another attack')
+        raise SpecError('train.attack.name = "label_flip": samples have several labels; take another attack')
     run.options.check_labels(f"method.{run.method}")
 
 
 def check_mixture(run: Run, method: Method, federation: Federation) -> None:
-    """A SpecError for methods that mix the probabilities of classes, of which a sample has one."""
+    """Reject methods that mix the probabilities of classes, if samples have several labels."""
     if federation.several and method.mixture is not None:
         raise SpecError(
-            f'method.name = "{run.method}": mixes the probabilities of classes, and here samples have several; take another method'
+            f'method.name = "{run.method}": mixes class probabilities, but samples have several labels; take another method'
         )

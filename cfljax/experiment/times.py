@@ -1,4 +1,4 @@
-"""HOST. What runs have taken on this machine. Each batch leaves it in the cache folder, where a dry run finds it."""
+"""HOST. How long runs have taken on this machine. Each batch stores it in the cache folder, where a dry run reads it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ FADES = 0.8
 """A program that was found compiled is expected to take this share of what it took before."""
 
 
-def keep(batch: Batch, size: Size, outputs: Collection[Output], threads: int | None) -> None:
-    """Keep what a batch has taken with this number of cores of a CPU; None: on an accelerator. Kept are seconds of one core, or of
-    the accelerator: for each unit of `_work`, for setting up, and for compiling."""
+def store_times(batch: Batch, size: Size, outputs: Collection[Output], threads: int | None) -> None:
+    """Store what a batch has taken with this number of cores of a CPU; None: on an accelerator. The numbers are seconds of one
+    core, or of the accelerator: for each unit of `_work`, for setting up, and for compiling."""
     file, rounds = _file(threads is not None), max(int(output.history["round"][-1]) for output in outputs)
     columns = zip(*(output.seconds for output in outputs), strict=True)
     compiled, trained, evaluated, setup = ((threads or 1) * float(sum(column)) for column in columns)
@@ -36,9 +36,9 @@ def keep(batch: Batch, size: Size, outputs: Collection[Output], threads: int | N
 
 
 def estimate(batches: Collection[Batch], sizes: Collection[Size]) -> list[float | None]:
-    """Seconds of each batch on this machine: by the last batch with the same program, else the same method, else the same model, on
-    the same data; None where there was none. A program is compiled once."""
-    here = on_a_cpu()
+    """Estimate the seconds of each batch on this machine: by the last batch with the same program, else the same method, else the
+    same model, on the same data; None if there was none. A program is compiled once."""
+    here = uses_cpu()
     kept, compiled, found = read_table(_file(here), _is_took), set(), []
     for batch, size in zip(batches, sizes, strict=True):
         took = next((kept[name] for name in _names(batch) if name in kept), None)
@@ -48,36 +48,37 @@ def estimate(batches: Collection[Batch], sizes: Collection[Size]) -> list[float 
     return found
 
 
-def in_words(estimates: Collection[float | None]) -> str:
-    """What batches with these estimates take together, in a line."""
+def describe_estimates(estimates: Collection[float | None]) -> str:
+    """Sum up in a line how long batches with these estimates take together."""
     known = [each for each in estimates if each is not None]
     if not known:
-        return "time on this machine: unknown, as it has run nothing like it yet"
+        return "time on this machine: unknown, as this machine has not run anything similar"
     least = "about" if len(known) == len(estimates) else "at least"
-    return f"time on this machine: {least} {clock(sum(known) / (len(list_cores()) if on_a_cpu() else 1))}, by the times of its runs"
+    seconds = sum(known) / (len(list_cores()) if uses_cpu() else 1)
+    return f"time on this machine: {least} {format_seconds(seconds)}, by the times of its runs"
 
 
-def clock(seconds: float) -> str:
-    """`m:ss`, or `h:mm:ss`."""
+def format_seconds(seconds: float) -> str:
+    """Format seconds as `m:ss`, or `h:mm:ss`."""
     whole = int(seconds)
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def on_a_cpu() -> bool:
-    """Whether runs are computed on the CPU, as far as can be told without JAX."""
+def uses_cpu() -> bool:
+    """Return whether runs are computed on the CPU, as far as can be told without JAX."""
     return find_accelerator() is None or "cpu" in os.environ.get("JAX_PLATFORMS", "")
 
 
 def _names(batch: Batch) -> tuple[str, str, str]:
-    """What the times of a batch are kept by, the closest first."""
+    """Return the keys under which the times of a batch are stored, the closest first."""
     run = batch.first
     alike = f"{run.model.name} {run.data.name} {'steps' if run.train.epochs is None else 'epochs'}"
     return batch.shape_key, f"{run.method} {alike}", alike
 
 
 def _work(batch: Batch, size: Size) -> float:
-    """What the seconds of runs that are alike but for their sizes are proportional to."""
+    """Return what the seconds of runs that differ only in their sizes are proportional to."""
     run = batch.first
     part = run.train.participants(size.learners)
     batched = 1 if run.train.batch == "full" else int(run.train.batch)

@@ -55,10 +55,15 @@ def training_rows(options: Sized, source: Source, rng: Rng) -> np.ndarray:
     total = len(source.y_train)
     rows = rng.permutation(total)
     check_most("clients", options.clients, total, f"{source.name} has {total} training samples")
+    return keep_wanted(options, rows)
+
+
+def keep_wanted(options: Sized, rows: np.ndarray) -> np.ndarray:
+    """Return the first of these rows, as many as `samples_per_client` wants, or all of them."""
     if options.samples_per_client is None:
         return rows
-    why = f"{options.clients} clients share {total} training samples of {source.name}"
-    check_most("samples_per_client", options.samples_per_client, total // options.clients, why)
+    why = f"{options.clients} clients share the {len(rows)} training samples"
+    check_most("samples_per_client", options.samples_per_client, len(rows) // options.clients, why)
     return rows[: options.clients * options.samples_per_client]
 
 
@@ -107,6 +112,12 @@ def share_out(rows: np.ndarray, clients: int, wanted: int | None, why: str, name
         return split_at(rows, even_sizes(len(rows), clients))
     check_most("samples_per_client", wanted, len(rows) // max(clients, 1), f"{clients} clients {why}")
     return split_at(rows, np.full(clients, wanted))
+
+
+def unequal_sizes(total: int, clients: int, least: int, shares: np.ndarray) -> np.ndarray:
+    """i64[clients] sizes that sum to `total`: the least for each, and of the rest these shares."""
+    check_most("min_samples", least, total // clients, f"{clients} clients share {total} samples")
+    return least + proportional_sizes(total - clients * least, shares)
 
 
 def group_blocks(clients: int, groups: int) -> np.ndarray:
@@ -189,7 +200,7 @@ def warn_of_lost(part: str, used: int, total: int, source: Source, room: np.ndar
     """Warn if less than MOST_LOST of the samples of a part of the data are used, because one class is too small for the shares that
     clients have of it. `room` f64[classes]: how many samples a class has for each that is wanted; NaN where none is."""
     if used < MAX_LOST_SHARE * total:
-        why = f"class {int(np.nanargmin(room))} has too few for the share of it that clients have"
+        why = f"class {int(np.nanargmin(room))} has too few samples for the clients' shares of it"
         warnings.warn(f"{source.name}: {used} of {total} {part} samples are used, as {why}; {advice}", DataWarning, stacklevel=2)
 
 

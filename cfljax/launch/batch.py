@@ -1,4 +1,4 @@
-"""One batch, from its configuration to units in the results folder."""
+"""Compute one batch, from its configuration to units in the results folder."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from cfljax.config.plugins import locate_error
 from cfljax.devices import distributed
 from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import CLIENTS, RUNS
+from cfljax.engine.metrics import score_clustering
 from cfljax.engine.outputs import Output
 from cfljax.engine.resume import CheckpointMismatch
 from cfljax.engine.settings import Assembled
@@ -25,12 +26,12 @@ from cfljax.errors import CfljaxError, DataError, StoreError
 from cfljax.experiment import times
 from cfljax.experiment.assemble import assemble_batch
 from cfljax.experiment.batching import Batch, check_memory
-from cfljax.experiment.model_size import size_of_run
-from cfljax.experiment.privacy import crowd_of, epsilon, epsilon_of_choices
+from cfljax.experiment.model_size import count_run_size
+from cfljax.experiment.privacy import epsilon, epsilon_of_choices, find_crowd
 from cfljax.launch.checkpoints import Checkpoints, from_arrays, to_arrays
 from cfljax.registry.options import Table, Value, show
 from cfljax.store import provenance, summarise, summarise_drift
-from cfljax.types import Federation
+from cfljax.types import Array, Federation
 
 
 class InHalves(Exception):
@@ -55,9 +56,9 @@ def run_batch(
     catch: bool = True,
     until: int | None = None,
 ) -> list[Unit]:
-    """The units of a batch, computed on this machine. `keep`: as for `unit`. With `catch`, an exception becomes `failed` records,
-    so that a sweep goes on; but what the next batch would meet, too (no data, no disk), is raised, and InHalves where a smaller
-    batch may do better. `until`: pause after this number of rounds, with a checkpoint; a paused batch has no units."""
+    """Compute a batch on this machine and return its units. With `catch`, an exception becomes `failed` records, so that a sweep
+    goes on; but an error that the next batch would meet, too (no data, no disk), is raised, and InHalves if a smaller batch may do
+    better. `keep`: as for `unit`. `until`: pause after this number of rounds, with a checkpoint; a paused batch has no units."""
     units, error = [], None
     lazy.load()  # a JAX that cannot be imported is no fault of the run
     try:
@@ -79,24 +80,24 @@ def run_batch(
         raise InHalves("out of memory" if too_large else " ".join(why.split()))
     if os.environ.get("CFLJAX_DEBUG") and not isinstance(error, CfljaxError):
         traceback.print_exception(error)
-    return [failed(run, why) for run in batch.runs]
+    return [make_failed(run, why) for run in batch.runs]
 
 
 def _units(
     batch: Batch, machine: Machine, keep: str, progress: OnProgress | None, checkpoints: Checkpoints | None, until: int | None
 ) -> list[Unit]:
     parts = assemble_batch(batch, machine)
-    size = size_of_run(batch.first, parts.federation, parts.model)
+    size = count_run_size(batch.first, parts.federation, parts.model)
     check_memory(batch, size, machine.memory)
     outputs = _simulate(batch, parts, progress, checkpoints, until)
     if outputs and not distributed.is_connected():
-        times.keep(batch, size, outputs, machine.threads if machine.sequential else None)
-    how = plan_of(parts, batch.width, machine)
-    return [unit(run, output, keep, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
+        times.store_times(batch, size, outputs, machine.threads if machine.sequential else None)
+    how = describe_plan(parts, batch.width, machine)
+    return [make_unit(run, output, keep, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
 
 
-def plan_of(parts: Assembled, width: int, machine: Machine) -> str:
-    """The execution plan in words, as records have it. The table in it may be written as `train.plan`."""
+def describe_plan(parts: Assembled, width: int, machine: Machine) -> str:
+    """Describe the execution plan for records. The table in the text may be written as `train.plan`."""
     plan, grid = parts.plan, {} if parts.mesh is None else dict(parts.mesh.shape)
     kept = parts.federation.train.grams is not None
     forced: Table = {"lanes": plan.lanes, "gram": plan.gram, "keep": kept, "stream": plan.stream}
@@ -110,8 +111,8 @@ def plan_of(parts: Assembled, width: int, machine: Machine) -> str:
 def _simulate(
     batch: Batch, parts: Assembled, progress: OnProgress | None, checkpoints: Checkpoints | None, until: int | None
 ) -> list[Output]:
-    """The batch's outputs, from its checkpoint where it has one that fits. Processes other than process 0 have no `checkpoints`;
-    they go on from what process 0 has loaded."""
+    """Simulate the batch, from its checkpoint if it has one that fits. Processes other than process 0 have no `checkpoints`; they
+    go on from what process 0 has loaded."""
 
     def after_chunk(done: int, accuracy: np.ndarray) -> None:
         known = accuracy[np.isfinite(accuracy)]
@@ -134,9 +135,9 @@ def _simulate(
         return compute()
 
 
-def unit(run: Run, output: Output, keep: str, federation: Federation | None = None, plan: str | None = None) -> Unit:
-    """A finished run as it is kept. `keep`: "models" (and labels), "labels" or "none". With the federation, the report
-    knows the true groups and the sizes of the clients. `plan`: see `plan_of`."""
+def make_unit(run: Run, output: Output, keep: str, federation: Federation | None = None, plan: str | None = None) -> Unit:
+    """Make the unit of a finished run. `keep`: "models" (and labels), "labels" or "none". With the federation, the report knows the
+    true groups and the sizes of the clients. `plan`: see `describe_plan`."""
     arrays = {f"history/{name}": _small(values) for name, values in output.history.items() if values.ndim == 1}
     wide = {name: values for name, values in output.history.items() if values.ndim > 1} | output.diag
     arrays |= {f"diag/{run.method}/{name}": _small(values) for name, values in wide.items()}
@@ -158,28 +159,38 @@ def unit(run: Run, output: Output, keep: str, federation: Federation | None = No
     summary |= {f"{name}_last": float(output.history[name][-1]) for name in run.train.metrics or ()}
     if run.data.drift is not None:
         summary |= summarise_drift(output.history, run.data.drift.spans)
+    if federation is not None and len(run.data.views) > 1 and run.data.true_groups is None:
+        summary |= _score_views(run, np.atleast_2d(output.labels)[-1], federation.at(int(output.history["round"][-1])).group)
     summary |= output.newcomers | output.finetuned
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
     if (clock := run.train.clocked) is not None and clock.cost_per_s:
         summary["cost"] = clock.cost_per_s * float(output.history["device_s"][-1])
     if run.train.transit.privacy is not None and federation is not None:
-        summary |= {} if math.isinf(spent := epsilon(run, crowd_of(federation))) else {"epsilon": spent}
-        choices = epsilon_of_choices(run, crowd_of(federation))
+        summary |= {} if math.isinf(spent := epsilon(run, find_crowd(federation))) else {"epsilon": spent}
+        choices = epsilon_of_choices(run, find_crowd(federation))
         summary |= {} if choices is None else {"epsilon_choice": choices}
     diverged = {"status": "diverged", "diverged_at": output.diverged_at} if output.diverged_at >= 0 else {"status": "done"}
     return _record(run, **diverged, plan=plan, timings=output.seconds._asdict(), summary=summary), arrays
 
 
+def _score_views(run: Run, labels: np.ndarray, group: Array) -> dict[str, float]:
+    """Return the ARI of labels i[C] against the groups of each view alone, whose combinations `group` i[C] numbers."""
+    sizes = {f"ari_{each.name}": each.options.groups for each in run.data.views}
+    own = np.unravel_index(np.asarray(group) % math.prod(sizes.values()), tuple(sizes.values()))
+    models = int(labels.max(initial=0)) + 1
+    return {name: float(score_clustering(labels, of, models, sizes[name]).ari) for name, of in zip(sizes, own, strict=True)}
+
+
 def _groups(federation: Federation, rounds: np.ndarray) -> np.ndarray:
-    """i16[E, C]: the true group of each client after each of these rounds i32[E]; i32 where i16 cannot count the groups."""
+    """Return the true group of each client after each of these rounds i32[E]: i16[E, C], or i32 if i16 cannot count the groups."""
     assert federation.drift is not None
     phase = np.searchsorted(np.asarray(federation.drift.begin), rounds, side="right") - 1
     groups = np.asarray(federation.drift.group)[phase]
     return groups.astype(np.int16 if federation.groups < 2**15 else np.int32)
 
 
-def failed(run: Run, why: str) -> Unit:
-    """The record of a run that raised."""
+def make_failed(run: Run, why: str) -> Unit:
+    """Make the unit of a run that raised an error."""
     return _record(run, status="failed", error=" ".join(why.split()), timings={}, summary={}), {}
 
 

@@ -29,10 +29,10 @@ class CheckpointStore(Protocol):
     """What checkpoints are kept in: a results folder (`cfljax.store.Store`), or the way to one on another machine."""
 
     def save_checkpoint(self, name: str, arrays: dict[str, np.ndarray], meta: Table) -> None:
-        """Keep a batch's checkpoint in place of its last one."""
+        """Store a batch's checkpoint in place of its last one."""
 
     def load_checkpoint(self, name: str) -> Saved | None:
-        """A batch's last checkpoint; None where there is none."""
+        """Return a batch's last checkpoint; None if there is none."""
 
     def set_aside_checkpoint(self, name: str, why: str) -> None:
         """Keep a batch's checkpoint under another name, and tell the user why."""
@@ -42,7 +42,7 @@ class CheckpointStore(Protocol):
 
 
 def seconds_between() -> float:
-    """$CFLJAX_CHECKPOINT, else EVERY."""
+    """Return $CFLJAX_CHECKPOINT, else EVERY."""
     written = os.environ.get("CFLJAX_CHECKPOINT", "")
     try:
         seconds = float(written or EVERY)
@@ -63,7 +63,7 @@ class Checkpoints:
         self.last = time.monotonic()
 
     def save(self, make: Callable[[], Checkpoint]) -> None:
-        """Keep the checkpoint that `make` gives, unless the last one is fresh."""
+        """Store the checkpoint that `make` returns, unless the last one is fresh."""
         if time.monotonic() - self.last >= self.every:
             self._keep(make())
             self.last = time.monotonic()
@@ -72,7 +72,7 @@ class Checkpoints:
         self.store.save_checkpoint(self.batch, *to_arrays(checkpoint))
 
     def load(self) -> Checkpoint | None:
-        """The last checkpoint that the same versions have written; None where there is none."""
+        """Return the last checkpoint that the same versions have written; None if there is none."""
         saved = self.store.load_checkpoint(self.batch)
         if saved is not None and (differences := _differences(saved[1].get("made_by"))):
             self.refuse(f"it was made by {differences}")
@@ -87,7 +87,7 @@ class Checkpoints:
 
 
 def log_batch(store: CheckpointStore, event: str, batch: str, more: Table | None = None) -> None:
-    """Say in the folder's log what has happened to a batch ("begin", "done"), in which process, and when."""
+    """Log what has happened to a batch ("begin", "done"), in which process, and when."""
     store.log({"event": event, "batch": batch, **(more or {}), "pid": os.getpid(), "host": host(), "time": time.time()})
 
 
@@ -104,7 +104,7 @@ def _differences(written: Value) -> str:
 
 
 def to_arrays(checkpoint: Checkpoint) -> Saved:
-    """The checkpoint as a store takes it."""
+    """Convert the checkpoint to arrays and JSON, as a store takes it."""
     arrays = {f"carry/{i}": np.asarray(leaf) for i, leaf in enumerate(checkpoint.carry.values())}
     arrays |= {f"rows/{name}": values for name, values in checkpoint.rows.items()}
     meta: Table = {"done": checkpoint.done, "carry": list(checkpoint.carry), "spent": checkpoint.spent, "made_by": _made_by()}
@@ -112,7 +112,7 @@ def to_arrays(checkpoint: Checkpoint) -> Saved:
 
 
 def from_arrays(arrays: dict[str, np.ndarray], meta: Table) -> Checkpoint:
-    """The checkpoint that `to_arrays` has taken apart."""
+    """Restore the checkpoint from what `to_arrays` returned."""
     rows = {name.removeprefix("rows/"): values for name, values in arrays.items() if name.startswith("rows/")}
     carry = {name: arrays[f"carry/{i}"] for i, name in enumerate(meta["carry"])}
     return Checkpoint(int(meta["done"]), carry, rows, Spent(*meta["spent"]))

@@ -1,4 +1,4 @@
-"""Successive halving: which settings a method begins with, in which rungs of rounds, and who goes on. Numbers only."""
+"""Successive halving: which settings a method begins with, in which rungs of rounds, and which of them go on. Numbers only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ METRICS = {"val_accuracy": 1, "val_loss": -1, "train_loss": -1}
 
 
 def rungs(first: int, reduce: int, rounds: int, eval_every: int = 1) -> list[int]:
-    """The rounds at which settings are compared: first, first · reduce, … and `rounds`, each a round with an evaluation."""
+    """Return the rounds at which settings are compared: first, first · reduce, … and `rounds`, each a round with an evaluation."""
     found, at = [], first
     while (rung := -(-at // eval_every) * eval_every) < rounds:
         found.append(rung)
@@ -21,7 +21,7 @@ def rungs(first: int, reduce: int, rounds: int, eval_every: int = 1) -> list[int
 
 
 def counts(settings: int, steps: int, reduce: int) -> list[int]:
-    """How many settings are trained to each of the rungs: one of `reduce` goes on, at least one."""
+    """Return how many settings are trained to each of the rungs: one of `reduce` goes on, at least one."""
     found = [settings]
     while len(found) < steps:
         found.append(max(1, found[-1] // reduce))
@@ -29,25 +29,25 @@ def counts(settings: int, steps: int, reduce: int) -> list[int]:
 
 
 def cost(settings: int, steps: Sequence[int], reduce: int) -> int:
-    """The rounds of all settings together, with one seed."""
+    """Return the rounds of all settings together, with one seed."""
     lengths = np.diff([0, *steps])
     return int(np.dot(counts(settings, len(steps), reduce), lengths))
 
 
 def affordable(settings: int, steps: Sequence[int], reduce: int, budget: float) -> int:
-    """The most settings, up to `settings`, whose rounds are within the budget; 0 where one alone is not."""
+    """Return the most settings, up to `settings`, whose rounds are within the budget; 0 if even one is not."""
     return max((n for n in range(1, settings + 1) if cost(n, steps, reduce) <= budget), default=0)
 
 
 def drawn(settings: int, number: int) -> list[int]:
-    """Which of the settings are tried, in their order: all, or as many drawn at random, the same ones each time."""
+    """Choose the settings that are tried, in their order: all, or this number of them at random, the same ones each time."""
     if number >= settings:
         return list(range(settings))
     return sorted(np.random.default_rng([settings, number]).permutation(settings)[:number].tolist())
 
 
 def best(scores: Sequence[float | None], sign: int, number: int) -> list[int]:
-    """The positions of the best scores, best first; earlier ones first among equals. None and NaN are the worst."""
+    """Return the positions of the best scores, best first; earlier ones first among equals. None and NaN are the worst."""
 
     def rank(i: int) -> float:
         score = scores[i]

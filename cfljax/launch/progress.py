@@ -1,5 +1,5 @@
-"""Progress of a sweep on the terminal: a bar for each running batch and one for the sweep, or a plain line every few seconds where
-the output is no terminal."""
+"""Progress of a sweep on the terminal: a bar for each running batch and one for the sweep, or a plain line every few seconds if the
+output is no terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from cfljax.experiment.times import clock
+from cfljax.experiment.times import format_seconds
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -59,7 +59,7 @@ class Progress:
                 bar.close()
 
     def start(self, name: str, rounds: int, line: int = 0) -> None:
-        """A batch begins, with this number of rounds of all its runs together; compiling comes first."""
+        """Show that a batch begins, with this number of rounds of all its runs together; compiling comes first."""
         self.current[line], self.since[line], self.ready[line] = name, time.monotonic(), False
         self.asked, self.rest[line] = self.asked + rounds, rounds
         if self.batches:
@@ -72,7 +72,7 @@ class Progress:
         self.begun += 1
 
     def update(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
-        """`rounds` more of the batch are done. Before its first update it has compiled, which is no part of the speed."""
+        """Count `rounds` more of the batch. Before its first update it has compiled, which is no part of the speed."""
         now = time.monotonic()
         spent, self.since[line] = now - self.since[line], now
         self.rest[line] -= rounds
@@ -87,7 +87,7 @@ class Progress:
         self.pass_over(rounds, accuracy, line)
 
     def pass_over(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
-        """`rounds` more of the sweep are done, here or elsewhere."""
+        """Count `rounds` more of the sweep, done here or elsewhere."""
         self.done += rounds
         if self.sweep is not None:
             self.sweep.set_postfix_str(f"{self._state()}, {self.left()} left", refresh=False)
@@ -96,7 +96,7 @@ class Progress:
             self._line(accuracy, line)
 
     def finish(self, status: str, result: str = "") -> None:
-        """A run has ended, with this result in words. That of the first one that is done is shown at once."""
+        """Count a run that has ended. The result, in words, of the first run that is done is shown at once."""
         self.finished[status] += 1
         if status == "done" and self.finished["done"] == 1 and result and not self.quiet:
             self.say(f"first of {self.runs} runs: {result}" if self.runs > 1 else result)
@@ -116,13 +116,14 @@ class Progress:
         return ", ".join([*states, f"{max(self.runs - ended, 0)} to do"])
 
     def left(self) -> str:
-        """The time that is left, by the speed of training and by what programs took to compile so far; `?`: nothing is known."""
+        """Estimate the time that is left, by the speed of training and by what programs took to compile so far; `?`: nothing is
+        known."""
         if not self.trained:
             return "?"
         busy = max(1, sum(rest > 0 for rest in self.rest))
         seen = min(self.programs, max(busy, self.programs * self.asked / max(self.total, 1)))
         training = self.training / self.trained * (self.total - self.done)
-        return clock((training + self.compiling / seen * (self.programs - seen)) / busy)
+        return format_seconds((training + self.compiling / seen * (self.programs - seen)) / busy)
 
     def _summary(self) -> None:
         if self.sweep is not None:

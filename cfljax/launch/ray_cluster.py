@@ -19,8 +19,8 @@ from cfljax.devices.cores import list_cores
 from cfljax.errors import SpecError
 from cfljax.experiment.batching import Batch
 from cfljax.launch import ray_task
-from cfljax.launch.batch import failed
-from cfljax.launch.sweep import Options, Outcome, Worker, lay_down, name_of, outcome, progress_of, rounds_of
+from cfljax.launch.batch import make_failed
+from cfljax.launch.sweep import Options, Outcome, Worker, count_outcome, count_rounds, format_name, lay_down, start_progress
 from cfljax.launch.workers import WorkerError
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
@@ -44,12 +44,12 @@ class RayOptions:
 
 def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
     """Carry out the sweep on a Ray cluster. `workers`: tasks at a time of a Ray that is started for this sweep (default: as many as
-    its cores suffice for)."""
+    its cores allow)."""
     chosen = options.launcher if isinstance(options.launcher, RayOptions) else RayOptions()
     before = store.read_plan() or {}
     threads, devices = before.get("threads") or chosen.cpus_per_task or 1, before.get("devices", 1)
     if chosen.cpus_per_task not in (None, threads):
-        begun = f"{store.folder} was begun with {threads}, and goes on so"
+        begun = f"{store.folder} was begun with {threads}, and continues so"
         print(f"cfljax: --cpus-per-task {chosen.cpus_per_task}: {begun}", file=sys.stderr)
     with _connected(chosen, workers, threads) as cluster:
         order = _order(spec, options, arguments, threads, devices)
@@ -62,15 +62,16 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
         todo, machine = lay_down(spec, store, options, limit, threads)
         order |= {"speed": list(machine.speed), "mesh": machine.mesh and list(machine.mesh)}
         lines = max(1, min(MOST_LINES, len(todo), cluster.room(1)))
-        with progress_of(todo, options, lines) as progress:
+        with start_progress(todo, options, lines) as progress:
             for message in spec.warnings:
                 progress.say(f"cfljax: {message}")
             _Writer(cluster, Worker(store, options, progress, machine), order).work(todo)
-    return outcome(spec, store, todo)
+    return count_outcome(spec, store, todo)
 
 
 def _order(spec: Spec, options: Options, arguments: list[str], threads: int, devices: int) -> ray_task.Order:
-    """The order to the tasks, but for their batch. Files have absolute names: tasks read them on the machines where they run."""
+    """Make the order to the tasks, without their batch. Files have absolute names, because tasks read them on the machines on which
+    they run."""
     table, beside = dict(spec.table), Path(spec.file).parent
     if "plugins" in table:
         table["plugins"] = [str((beside / name).resolve()) if str(name).endswith(".py") else name for name in table["plugins"]]
@@ -101,7 +102,8 @@ class _Cluster:
         self.mailbox = ray.remote(num_cpus=0, max_restarts=-1)(ray_task.Mailbox).remote()
 
     def room(self, ahead: int) -> int:
-        """How many tasks to hand over: those that run at a time, times `ahead`, so that no worker waits for this process."""
+        """Return the number of tasks to hand over: those that run at a time, times `ahead`, so that no worker waits for this
+        process."""
         resources = self.ray.cluster_resources()
         places = resources.get("CPU", 1) // self.threads
         if self.chosen.gpus_per_task:
@@ -111,7 +113,7 @@ class _Cluster:
 
 @contextlib.contextmanager
 def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterator[_Cluster]:
-    """The connection to the cluster, which ends with this context; SpecError where the cluster cannot run the tasks."""
+    """Connect to the cluster for this context; raise a SpecError if the cluster cannot run the tasks."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody else is to learn what runs here
     try:
         import ray
@@ -151,7 +153,7 @@ def _knock(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
     except OSError as error:
-        raise SpecError(f"--address {address}: nobody answers there ({error.strerror or error})") from None
+        raise SpecError(f"--address {address}: no server answers there ({error.strerror or error})") from None
 
 
 @dataclasses.dataclass
@@ -206,7 +208,7 @@ class _Writer:
         if not claim:
             return False
         if self.worker.finished(batch):
-            self.progress.pass_over(rounds_of(batch))
+            self.progress.pass_over(count_rounds(batch))
             claim.release()
             return True
         order = {**self.order, "runs": [run.id for run in batch.runs], "width": batch.width}
@@ -236,13 +238,13 @@ class _Writer:
     def started(self, task: _Task) -> None:
         """Show that a worker has begun with the batch; it may be another one than before."""
         if task.starts:
-            self.progress.say(f"cfljax: {name_of(task.batch)}: its worker died; another one runs it again")
+            self.progress.say(f"cfljax: {format_name(task.batch)}: its worker died; another one runs it again")
             self.at(task, 0, None)
         elif self.lines:
             task.line = self.lines.pop(0)
         task.starts += 1
         if task.line >= 0:
-            self.progress.start(name_of(task.batch), rounds_of(task.batch), task.line)
+            self.progress.start(format_name(task.batch), count_rounds(task.batch), task.line)
 
     def at(self, task: _Task, done: int, accuracy: float | None) -> None:
         """Show that `done` rounds of the batch are done."""
@@ -274,7 +276,7 @@ class _Writer:
         return parts
 
     def answer(self, reference: Value, task: _Task) -> ray_task.Answer:
-        """What the task returned; failed units where its workers died again and again."""
+        """Return what the task returned; failed units if its workers died again and again."""
         from ray import exceptions
 
         try:
@@ -287,4 +289,4 @@ class _Writer:
         except exceptions.RayError as error:
             times = self.cluster.chosen.retries + 1
             why = f"its worker died {times} time{'s' if times > 1 else ''} ({type(error).__name__}: {str(error).splitlines()[0]})"
-            return "units", [failed(run, why) for run in task.batch.runs]
+            return "units", [make_failed(run, why) for run in task.batch.runs]

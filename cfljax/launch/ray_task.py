@@ -19,7 +19,7 @@ from cfljax.experiment.widths import batch_limit
 from cfljax.files import use_compilation_cache
 from cfljax.launch.batch import InHalves, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, Saved
-from cfljax.launch.plan_file import OTHERS, as_laid_down
+from cfljax.launch.plan_file import OTHERS, make_batch
 from cfljax.registry.options import Table, Value
 
 RemoteMailbox = Value
@@ -63,26 +63,26 @@ class Mailbox:
         self.fresh: set[str] = set()
 
     def tell(self, *message: Value) -> None:
-        """From a task: ("start", batch), ("at", batch, rounds done, accuracy), ("log", batch, event),
-        ("aside", batch, why its checkpoint is of no use) or ("warn", "", words)."""
+        """Take a message of a task: ("start", batch), ("at", batch, rounds done, accuracy), ("log", batch, event), ("aside", batch,
+        why its checkpoint is of no use) or ("warn", "", words)."""
         self.messages.append(message)
 
     def save(self, batch: str, arrays: dict[str, np.ndarray], meta: Table) -> None:
-        """From a task: its checkpoint."""
+        """Take a task's checkpoint."""
         self.checkpoints[batch] = arrays, meta
         self.fresh.add(batch)
 
     def last(self, batch: str) -> Saved | None:
-        """For a task: its last checkpoint."""
+        """Return a task's last checkpoint."""
         return self.checkpoints.get(batch)
 
     def forget(self, batch: str) -> None:
-        """From the writer: the batch is done."""
+        """Drop the checkpoint of a batch that is done."""
         self.checkpoints.pop(batch, None)
         self.fresh.discard(batch)
 
     def empty(self) -> tuple[list[tuple[Value, ...]], dict[str, Saved]]:
-        """For the writer: (messages, checkpoints) since the last time."""
+        """Return (messages, checkpoints) since the last time, for the writer."""
         messages, saved = self.messages, {name: self.checkpoints[name] for name in self.fresh}
         self.messages, self.fresh = [], set()
         return messages, saved
@@ -138,13 +138,13 @@ def compute(order: Order, mailbox: RemoteMailbox, saved: Saved | None) -> Answer
 
 
 def limit(order: Order) -> int:
-    """How many runs the device of a task takes side by side."""
+    """Return how many runs the device of a task computes side by side."""
     machine = _prepare(order)
     return batch_limit(list(_batch(order).runs), machine)
 
 
 def _prepare(order: Order) -> Machine:
-    """Make the task's process as the plan wants it; its machine, with the settled mesh and speed."""
+    """Prepare the task's process as the plan says, and return its machine, with the mesh and speed of the plan."""
     with contextlib.suppress(OSError):  # another machine may lack the folder; relative paths then fail by name
         os.chdir(order["folder"])
     if order["plugins"]:
@@ -164,14 +164,14 @@ _read: dict[str, Spec] = {}
 
 
 def _batch(order: Order) -> Batch:
-    """The batch of the order; SpecError where this machine's files do not make its runs."""
+    """Return the batch of the order; raise a SpecError if this machine's files do not make its runs."""
     text = json.dumps([order["table"], order["sets"], plugins.list_loaded()], sort_keys=True)
     if text not in _read:
         _read.clear()
         _read[text] = read_spec(order["table"], order["sets"])
     by_id = {run.id: run for run in _read[text].units()}
     missing = [name for name in order["runs"] if name not in by_id]
-    batch = None if missing else as_laid_down([by_id[name] for name in order["runs"]], order["width"])
+    batch = None if missing else make_batch([by_id[name] for name in order["runs"]], order["width"])
     if batch is None:
         raise SpecError(f"--launcher ray: {OTHERS}")
     return batch

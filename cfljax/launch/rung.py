@@ -1,5 +1,5 @@
-"""Runs that are trained up to a rung, from where an earlier rung has left them. Each run has a checkpoint of its own in the folder,
-so that those which go on may share a program with other runs than before."""
+"""Train runs up to a rung, from where an earlier rung has left them. Each run has a checkpoint of its own in the folder, so that
+the runs that go on may share a program with other runs than before."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class OfRuns(Checkpoints):
         self.folder = store
 
     def save(self, make: Callable[[], Checkpoint]) -> None:
-        """As for a batch, and always at the pause."""
+        """Do as for a batch, and always at the pause."""
         if self.done >= self.until:
             self.last = -np.inf
         super().save(make)
 
     def _keep(self, checkpoint: Checkpoint) -> None:
         for at, run in enumerate(self.runs):
-            self.folder.save_checkpoint(run.id, *to_arrays(part(checkpoint, at, self.width)))
+            self.folder.save_checkpoint(run.id, *to_arrays(take_run(checkpoint, at, self.width)))
 
     def refuse(self, why: str) -> None:
         """Set the checkpoints of all runs aside."""
@@ -55,16 +55,16 @@ class OfRuns(Checkpoints):
             self.folder.set_aside_checkpoint(run.id, why)
 
     def load(self) -> Checkpoint | None:
-        """The checkpoints of the runs as one; None where any has none that is of use."""
+        """Join the checkpoints of the runs to one; None if one of them has no usable checkpoint."""
         each = [Checkpoints(self.folder, run.id).load() for run in self.runs]
         known = [checkpoint for checkpoint in each if checkpoint is not None]
         known += known[-1:] * (self.width - len(self.runs))  # as the batch's runs are
         each += each[-1:] * (self.width - len(self.runs))
-        return joined(known) if len(known) == len(each) and len({checkpoint.done for checkpoint in known}) == 1 else None
+        return join_runs(known) if len(known) == len(each) and len({checkpoint.done for checkpoint in known}) == 1 else None
 
 
-def part(checkpoint: Checkpoint, at: int, runs: int) -> Checkpoint:
-    """The checkpoint of one run of a batch of `runs` runs."""
+def take_run(checkpoint: Checkpoint, at: int, runs: int) -> Checkpoint:
+    """Return the checkpoint of one run of a batch of `runs` runs."""
     one = slice(at, at + 1)
     return checkpoint._replace(
         carry={name: np.asarray(array)[one] for name, array in checkpoint.carry.items()},
@@ -73,8 +73,8 @@ def part(checkpoint: Checkpoint, at: int, runs: int) -> Checkpoint:
     )
 
 
-def joined(each: list[Checkpoint]) -> Checkpoint:
-    """The checkpoint of a batch of runs that have made the same number of rounds."""
+def join_runs(each: list[Checkpoint]) -> Checkpoint:
+    """Join the checkpoints of runs that have made the same number of rounds to one of their batch."""
     first = each[0]
     return Checkpoint(
         first.done,
@@ -107,12 +107,12 @@ class Climber(NamedTuple):
                 time.sleep(0.5)
 
     def _batches(self, runs: list[Run], until: int) -> list[batching.Batch]:
-        """The runs that have not come so far, in batches that have made the same number of rounds."""
+        """Batch the runs that have not come so far; the runs of a batch have made the same number of rounds."""
         by_done: dict[int, list[Run]] = {}
         for run in runs:
             if (done := self.done(run)) < until:
                 by_done.setdefault(done, []).append(run)
-        return [batch for group in by_done.values() for batch in batching.batches(group, self.limit)]
+        return [batch for group in by_done.values() for batch in batching.make_batches(group, self.limit)]
 
     def _take(self, batch: batching.Batch, until: int) -> bool:
         """Train a batch up to the rung; False where another process has it."""
@@ -120,11 +120,13 @@ class Climber(NamedTuple):
             if claimed and any(self.done(run) < until for run in batch.runs):
                 self._climb(batch, until)
                 if any(self.done(run) < until for run in batch.runs):
-                    raise StoreError(f"{self.store.folder}: cannot keep the checkpoint of a run, from which the search would go on")
+                    raise StoreError(
+                        f"{self.store.folder}: cannot write the checkpoint of a run, which the search needs to continue"
+                    )
             return bool(claimed)
 
     def done(self, run: Run) -> int:
-        """The rounds that a run has behind it."""
+        """Return the number of rounds that a run has made."""
         if self.store.has(run.id):
             return run.train.rounds
         saved = self.store.load_checkpoint(run.id)
@@ -142,7 +144,7 @@ class Climber(NamedTuple):
         try:
             units = run_batch(batch, self.machine, self.keep, note, checkpoints, until=until)
         except InHalves:
-            for half in batching.halves(batch):
+            for half in batching.split_batch(batch):
                 self._climb(half, until)
             return
         for record, arrays in units:
@@ -153,7 +155,7 @@ class Climber(NamedTuple):
                 self.ended((record, arrays))
 
     def curve(self, run: Run, until: int) -> Curve:
-        """The metric of a run up to a rung, from its record or its checkpoint. Nothing else of these is read."""
+        """Read the metric of a run up to a rung, from its record or its checkpoint, and nothing else of these."""
         if self.store.has(run.id):
             record, arrays = self.store.read(run.id, ("history/round", f"history/{self.metric}"))
             if record["status"] == "failed":

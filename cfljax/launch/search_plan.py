@@ -1,4 +1,4 @@
-"""A search before anything is computed: which settings of which method compete, in which rungs, within which budget."""
+"""The plan of a search, before anything is computed: the settings of each method that compete, the rungs, and the budget."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Setting(NamedTuple):
 
     @property
     def varies(self) -> Table:
-        """The options in which it differs from others."""
+        """Return the options in which it differs from others."""
         return dict(self.runs[0].varies)
 
 
@@ -46,21 +46,21 @@ class Plan(NamedTuple):
     warnings: list[str]
 
 
-def lay_out(spec: Spec, metric: str = "val_accuracy", budget: float | None = None) -> Plan:
-    """The search that a spec describes; SpecError for one that cannot be made. `budget`: whole runs, all methods together."""
+def plan_search(spec: Spec, metric: str = "val_accuracy", budget: float | None = None) -> Plan:
+    """Plan the search that a spec describes; raise a SpecError if there can be none. `budget`: whole runs, all methods together."""
     search = spec.search
     if metric not in halving.METRICS:
         test = metric.startswith(("accuracy", "loss"))
-        told = "is measured on test data, which no choice may look at" if test else "is no metric to choose by"
+        told = "is measured on test data, which may not be used for a choice" if test else "is not a metric to choose by"
         raise SpecError(f"--metric {metric}: {told}; take val_accuracy, val_loss or train_loss")
     runs = _with_seeds(spec, search.seeds)
     if metric.startswith("val_") and not all(getattr(run.data, "validation", None) for run in runs):
-        raise SpecError(f"--metric {metric}: needs a part of the clients' samples that nobody trains on; add data.validation = 0.1")
+        raise SpecError(f"--metric {metric}: needs validation samples; add data.validation = 0.1")
     rounds, every = (_one(runs, name) for name in ("rounds", "eval_every"))
     steps = halving.rungs(search.first, search.reduce, rounds, every)
     groups = _groups(runs)
     if budget is not None:
-        groups = _within(groups, steps, search.reduce, budget * rounds / len(groups) / len(search.seeds), budget)
+        groups = _limit_settings(groups, steps, search.reduce, budget * rounds / len(groups) / len(search.seeds), budget)
     sizes = sorted({len(group.settings) for group in groups})
     warnings = list(spec.warnings)
     if len(sizes) > 1:
@@ -72,7 +72,7 @@ def lay_out(spec: Spec, metric: str = "val_accuracy", budget: float | None = Non
 
 
 def _with_seeds(spec: Spec, seeds: tuple[int, ...]) -> list[Run]:
-    """Return the settings of each row of the spec, with the seeds of the search in place of the spec's. Rows may share settings."""
+    """Return the settings of each row of the spec, with the seeds of the search. Rows may share settings."""
     first: dict[tuple[str, bool, str], Run] = {}
     for run in spec.runs():
         for label, follows in run.called:
@@ -87,7 +87,7 @@ def _one(runs: list[Run], name: str) -> int:
     values = sorted({getattr(run.train, name) for run in runs})
     if len(values) > 1:
         raise SpecError(
-            f"train.{name} = {show(values)}: a search needs one number, as all settings are compared at the same rounds"
+            f"train.{name} = {show(values)}: a search needs one number, because all settings are compared at the same rounds"
         )
     return int(values[0])
 
@@ -110,12 +110,12 @@ def _groups(runs: list[Run]) -> list[Group]:
 
 
 def canonical_data(run: Run) -> str:
-    """Equal for runs on the same data, whatever their seeds."""
+    """Return a string that is equal for runs on the same data, whatever their seeds."""
     return dataclasses.replace(run.data, seed=0).spelled + canonical({"seed": run.data.seed})
 
 
-def _within(groups: list[Group], steps: list[int], reduce: int, rounds: float, budget: float) -> list[Group]:
-    """The groups with as many of their settings as this number of rounds for each seed allows."""
+def _limit_settings(groups: list[Group], steps: list[int], reduce: int, rounds: float, budget: float) -> list[Group]:
+    """Return the groups with as many of their settings as this number of rounds for each seed allows."""
     number = halving.affordable(max(len(group.settings) for group in groups), steps, reduce, rounds)
     if not number:
         least = len(groups) * len(groups[0].settings[0].runs)

@@ -17,16 +17,16 @@ from cfljax.devices.cores import keep_to, list_cores, use_cores
 from cfljax.devices.machine import describe_machine, list_messages
 from cfljax.errors import CfljaxError, SpecError, StoreError
 from cfljax.experiment.batching import Batch
-from cfljax.launch.plan_file import OTHERS, mark, unlike
+from cfljax.launch.plan_file import OTHERS, fingerprint, list_differences
 from cfljax.launch.progress import Progress
-from cfljax.launch.sweep import Options, Outcome, Worker, carry_out, lay_down, outcome, progress_of, work
+from cfljax.launch.sweep import Options, Outcome, Worker, carry_out, count_outcome, lay_down, start_progress, work
 from cfljax.registry import Entry
 from cfljax.registry.options import NoOptions
 from cfljax.store import Store
 
 WORKER = "CFLJAX_WORKER"
-"""The variable that workers have in their environment: the mark of their sweep (`plan_file.mark`). They compute its runs or none,
-and leave advice to the user to the process that has started them."""
+"""The variable that workers have in their environment: the fingerprint of their sweep (`plan_file.fingerprint`). They compute its
+runs or none, and leave advice to the user to the process that has started them."""
 
 
 class WorkerError(CfljaxError):
@@ -47,26 +47,26 @@ class RelayedProgress(Progress):
             os._exit(1)
 
     def start(self, name: str, rounds: int, line: int = 0) -> None:  # noqa: ARG002
-        """As in Progress."""
+        """Do as Progress does."""
         self._tell("start", name, rounds)
 
     def update(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:  # noqa: ARG002
-        """As in Progress."""
+        """Do as Progress does."""
         self._tell("update", rounds, accuracy)
 
     def pass_over(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
-        """Nothing: the process that did the rounds reports them."""
+        """Do nothing: the process that did the rounds reports them."""
 
     def finish(self, status: str, result: str = "") -> None:
-        """As in Progress."""
+        """Do as Progress does."""
         self._tell("finish", status, result)
 
     def say(self, message: str) -> None:
-        """As in Progress."""
+        """Do as Progress does."""
         self._tell("say", message)
 
     def fail(self, message: str, code: int) -> None:
-        """The worker ends because of this."""
+        """Report the error that ends the worker."""
         self._tell("error", message, code)
 
 
@@ -78,9 +78,10 @@ class Crew(NamedTuple):
     """With which each computes."""
 
 
-def crew_for(store: Store, runs: int, workers: int | None) -> Crew | None:
-    """The processes that compute this number of runs, by default one per core of a CPU; None: this process alone. A folder goes
-    on as it was begun, since the last bits of results depend on it; a line says so where `workers` asks for something else."""
+def choose_crew(store: Store, runs: int, workers: int | None) -> Crew | None:
+    """Choose the processes that compute this number of runs, by default one per core of a CPU; None: this process alone. A
+    folder continues as it was begun, because the last bits of results depend on it; a line says so if `workers` asks for
+    something else."""
     free, before = list_cores(), store.read_plan() or {}
     devices = before.get("devices", 1) if before else (1 if (workers or min(len(free), runs)) > 1 else None)
     if devices != 1:
@@ -91,7 +92,7 @@ def crew_for(store: Store, runs: int, workers: int | None) -> Crew | None:
     alone = not on_cpu or devices != 1
     if workers is not None and ((alone and workers > 1) or (before and not alone and threads != max(1, len(free) // workers))):
         how = f"{store.folder} was begun with {devices} devices in one process" if on_cpu else "one process has the accelerator"
-        goes = f"{how}, and goes on so" if alone else f"each computes with {threads} threads, as {store.folder} was begun"
+        goes = f"{how}, and continues so" if alone else f"each computes with {threads} threads, as {store.folder} was begun"
         print(f"cfljax: --workers {workers}: {goes}", file=sys.stderr)
     return None if alone or (wanted == 1 and threads >= len(free)) else Crew(wanted, threads)
 
@@ -99,44 +100,46 @@ def crew_for(store: Store, runs: int, workers: int | None) -> Crew | None:
 def carry_out_by_processes(
     spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str], command: str = "sweep"
 ) -> Outcome:
-    """`carry_out` by several processes. For a new folder, the number of threads that a run computes with is kept in plan.json.
-    `command`: of which the arguments are, and which the workers run."""
-    crew = crew_for(store, len(spec.units()), workers)
+    """Do `carry_out` by several processes. For a new folder, the number of threads of a run is stored in plan.json. `command`: the
+    command that the arguments are for, and that the workers run."""
+    crew = choose_crew(store, len(spec.units()), workers)
     if crew is None:
         return carry_out(spec, store, options)
     todo, _ = lay_down(spec, store, options, threads=crew.threads)
-    with progress_of(todo, options, crew.size) as progress:
+    with start_progress(todo, options, crew.size) as progress:
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
         if todo:
-            watch(arguments, crew._replace(size=min(crew.size, len(todo))), progress, mark(spec), command)
-    return outcome(spec, store, todo)
+            watch(arguments, crew._replace(size=min(crew.size, len(todo))), progress, fingerprint(spec), command)
+    return count_outcome(spec, store, todo)
 
 
 LOCAL = Entry(NoOptions, carry_out_by_processes)
 
 
 def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Options) -> int:
-    """Do batches as worker `k/n`, those of its share of the programs first, so that each program is compiled by one worker."""
+    """Compute batches as worker `k/n`, first those with its share of the programs, so that each program is compiled by one
+    worker."""
     number, count = map(int, place.split("/"))
 
     def do(progress: Progress) -> None:
         todo, machine = lay_down(spec, store, options)
-        for message in [*list_messages(machine), *unlike(store, machine)] if number == 0 and todo else []:
+        for message in [*list_messages(machine), *list_differences(store, machine)] if number == 0 and todo else []:
             progress.say(f"cfljax: {message}")
-        work(in_turn(todo, number, count), Worker(store, options, progress, machine))
+        work(order_batches(todo, number, count), Worker(store, options, progress, machine))
 
-    return as_worker(do, processors, mark(spec))
+    return as_worker(do, processors, fingerprint(spec))
 
 
-def in_turn(todo: list[Batch], number: int, count: int) -> list[Batch]:
-    """The batches in the order in which worker `number` of `count` takes them."""
+def order_batches(todo: list[Batch], number: int, count: int) -> list[Batch]:
+    """Sort the batches into the order in which worker `number` of `count` takes them."""
     first = set(list(dict.fromkeys(batch.program_key for batch in todo))[number::count])
     return [b for b in todo if b.program_key in first] + [b for b in reversed(todo) if b.program_key not in first]
 
 
 def as_worker(do: Callable[[Progress], None], processors: str, mark: str) -> int:
-    """Do the work of a worker on its processors, and return its exit code. `mark`: what it has been started for."""
+    """Do the work of a worker on its processors, and return its exit code. `mark`: the mark of the sweep that it was started
+    for."""
     keep_to([int(p) for p in processors.split(",")])
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     progress = RelayedProgress(0)
@@ -154,14 +157,14 @@ def as_worker(do: Callable[[Progress], None], processors: str, mark: str) -> int
 
 
 def watch(arguments: list[str], crew: Crew, progress: Progress, mark: str, command: str = "sweep") -> None:
-    """Start the workers, show their progress, and wait for them. Where a worker dies, the others go on."""
+    """Start the workers, show their progress, and wait for them. If a worker dies, the others go on."""
     workers, module = crew.size, f"cfljax.{command}"
     events: queue.Queue[tuple[int, str | None]] = queue.Queue()
     free = list_cores()
     processes = []
     try:
         for k in range(workers):
-            flags = ["--as-worker", f"{k}/{workers}", "--processors", ",".join(map(str, share_of(free, k, crew.threads)))]
+            flags = ["--as-worker", f"{k}/{workers}", "--processors", ",".join(map(str, choose_processors(free, k, crew.threads)))]
             processes.append(_start([sys.executable, "-m", module, *arguments, *flags], mark))
             threading.Thread(target=_read, args=(k, processes[k], events), daemon=True).start()
         _show(events, workers, progress)
@@ -176,8 +179,8 @@ def watch(arguments: list[str], crew: Crew, progress: Progress, mark: str, comma
         raise WorkerError(f"all {workers} workers ended early (exit codes {', '.join(map(str, codes))})", 1)
 
 
-def share_of(free: list[int], number: int, threads: int) -> list[int]:
-    """The processors of a worker: as many as it has threads, whatever the number of workers."""
+def choose_processors(free: list[int], number: int, threads: int) -> list[int]:
+    """Return the processors of a worker: as many as it has threads, whatever the number of workers."""
     return [free[(number * threads + i) % len(free)] for i in range(min(threads, len(free)))]
 
 
@@ -214,7 +217,7 @@ def _show(events: queue.Queue[tuple[int, str | None]], workers: int, progress: P
 
 
 def _end_with_parent(parent: int) -> None:
-    """End this worker when the process that watches it has ended; what it has committed stays."""
+    """End this worker when the process that watches it has ended; its committed results stay."""
     while os.getppid() == parent:
         threading.Event().wait(1.0)
     os._exit(1)

@@ -40,12 +40,7 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import Done, State
+from cfljax.round.recipes import Ask, Before, Done, State, entry, option, similarity
 from cfljax.types import Array
 
 PAPER = "Sattler et al. 2020"
@@ -137,7 +132,7 @@ def split(state: State, uid: np.ndarray, eps1: float, eps2: float, min_size: int
         if gamma_max > 0 and gamma_max >= np.sqrt(max(across, 0.0) / 2):
             continue
         if active.all():
-            why = f"cluster {k} splits after round {round}, and there is no room for another; raise it"
+            why = f"cluster {k} splits after round {round}, which needs one more; raise it"
             raise SpecError(f"method.cfl_sattler.max_clusters = {len(active)}: {why}")
         new = int(np.argmin(active))
         labels[own[part == 1]] = new

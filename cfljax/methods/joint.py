@@ -30,13 +30,7 @@ import dataclasses
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_cost, move_similarity
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.local.schedule import Work
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.auto import CountedConfig
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
-from cfljax.round.state import State
+from cfljax.round.recipes import Ask, Clustered, CountedConfig, State, Work, entry, option
 from cfljax.types import Array, Hyper
 
 PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"
@@ -96,7 +90,7 @@ class Joint(CountedConfig, Clustered):
     def without(self) -> dict[str, str]:
         """A distance has no bound; steps are its own."""
         found = super().without | {"schedule": "it takes gradient steps of its own"}
-        why = 'with similarity = "euclidean" costs have no bound that a choice could be private by'
+        why = 'with similarity = "euclidean" costs are unbounded, so a choice cannot be private'
         return found | ({"privacy.choice": why} if self.similarity == "euclidean" else {})
 
 

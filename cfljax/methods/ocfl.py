@@ -39,15 +39,21 @@ from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.anew import every
-from cfljax.round.ask import Ask
-from cfljax.round.auto import CountedConfig
-from cfljax.round.before import Before
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
-from cfljax.round.similarity import shortened, similarity
-from cfljax.round.state import Begun, Done, State, places
+from cfljax.round.recipes import (
+    Ask,
+    Before,
+    Begun,
+    Clustered,
+    CountedConfig,
+    Done,
+    State,
+    entry,
+    every,
+    option,
+    places,
+    shortened,
+    similarity,
+)
 from cfljax.types import Array
 
 PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two others called OCFL)"
@@ -86,7 +92,7 @@ class OCFL(CountedConfig, Clustered):
     def check(self, where: str) -> None:
         """Raise SpecError for options that contradict each other."""
         if self.every is None and self.max_clusters != OCFL.max_clusters:
-            raise SpecError(f"{where}.max_clusters = {self.max_clusters}: it has an effect only with `every`; leave it out")
+            raise SpecError(f"{where}.max_clusters = {self.max_clusters}: needs `every`; leave it out")
 
     @property
     def counts_clusters(self) -> bool:

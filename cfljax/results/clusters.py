@@ -1,5 +1,5 @@
-"""Enters: the clusters and models of a run. Leaves: a folder for other programs, such as a Flower app: who is in which cluster, and
-a file of named arrays for each cluster's model."""
+"""Write the clusters and models of a run to a folder for other programs, such as a Flower app: who is in which cluster, and a file
+of named arrays for each cluster's model."""
 
 from __future__ import annotations
 

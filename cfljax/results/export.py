@@ -1,4 +1,4 @@
-"""Enters: the parameters of a model as a tree. Leaves: named arrays, also in PyTorch's layout, and safetensors files."""
+"""Convert the parameters of a model from a tree to named arrays, also in PyTorch's layout, and write safetensors files."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ class _Layer(NamedTuple):
 
 
 def named(params: Tree) -> dict[str, np.ndarray]:
-    """The parameters by their paths, in the order in which layers follow each other: `dense_0.kernel` f32[inputs, outputs]."""
+    """Name the parameters by their paths, in the order of the layers: `dense_0.kernel` f32[inputs, outputs]."""
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
     return {jax.tree_util.keystr(path, simple=True, separator="."): np.array(leaf) for path, leaf in leaves}
 
 
 def state_dict(params: Tree, forget_bias: float = 0.0, flattened: bool = True) -> dict[str, np.ndarray]:
-    """The parameters as PyTorch's modules hold them: `weight` [outputs, inputs] of `Linear`, [outputs, inputs, rows, columns] of
-    `Conv2d`, `weight_ih_l0`, … of `LSTM`. The inputs of a dense layer after a convolution are in PyTorch's order (channel, row,
-    column).
-    `forget_bias`: the constant in the forget gate of LSTM layers, which PyTorch has in the bias. `flattened`: a dense layer after a
-    convolution sees all its pixels; False: their mean."""
+    """Convert the parameters to the arrays of PyTorch's modules: `weight` [outputs, inputs] of `Linear`, [outputs, inputs, rows,
+    columns] of `Conv2d`, `weight_ih_l0`, … of `LSTM`. The inputs of a dense layer after a convolution are in PyTorch's order
+    (channel, row, column). `forget_bias`: the constant in the forget gate of LSTM layers, which PyTorch has in the bias.
+    `flattened`: a dense layer after a convolution sees all its pixels; False: their mean."""
     layers: dict[str, dict[str, np.ndarray]] = {}
     for path, array in named(params).items():
         owner, _, name = path.rpartition(".")
@@ -48,12 +47,12 @@ def state_dict(params: Tree, forget_bias: float = 0.0, flattened: bool = True) -
 
 
 def _in_order(layers: list[_Layer]) -> list[_Layer]:
-    """Convolutions and recurrent layers come before dense ones: trees are sorted by name, where `head` may come before `layer`."""
+    """Sort convolutions and recurrent layers before dense ones: trees are sorted by name, and `head` comes before `layer`."""
     return sorted(layers, key=lambda layer: getattr(layer.arrays.get("kernel"), "ndim", 0) == 2 and "recurrent" not in layer.arrays)
 
 
 def _in_torch(layer: Mapping[str, np.ndarray], channels: int, forget_bias: float) -> tuple[dict[str, np.ndarray], int]:
-    """(the arrays of a layer in PyTorch's layout, channels of a convolution that has just come)."""
+    """Return (the arrays of a layer in PyTorch's layout, channels of the convolution just before the next layer)."""
     kernel = layer.get("kernel")
     if kernel is None:
         renamed = {"weight" if name == "scale" else name: array for name, array in layer.items()}
@@ -68,7 +67,7 @@ def _in_torch(layer: Mapping[str, np.ndarray], channels: int, forget_bias: float
         return {"weight": kernel.transpose(3, 2, 0, 1)} | rest, kernel.shape[3]
     if kernel.ndim != 2:
         raise SpecError(
-            f"a kernel of the shape {kernel.shape}: has no place in a Linear, Conv2d or LSTM of PyTorch; export as it is"
+            f'a kernel of the shape {kernel.shape}: fits no Linear, Conv2d or LSTM of PyTorch; export with layout = "jax"'
         )
     if channels and kernel.shape[0] % channels == 0:
         kernel = kernel.reshape(-1, channels, kernel.shape[1]).swapaxes(0, 1).reshape(kernel.shape)

@@ -1,4 +1,4 @@
-"""Enters: records and histories of runs. Leaves: data frames with a row per run, or a row per evaluation."""
+"""Make data frames of records and histories of runs: a row per run, or a row per evaluation."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfljax.federation import VIEWS
 from cfljax.registry.options import Table, Value, show
 from cfljax.store import QUANTITIES, SECONDS_COLUMNS
 
@@ -26,12 +27,12 @@ CURVES = (
     "bytes_up",
     "bytes_down",
 )
-"""Columns of the history frame after those of the run and `round`; the diagnostics of methods and the user's metrics follow."""
+"""Columns of the history frame after `round`; the diagnostics of methods and the user's metrics follow."""
 
 SOMETIMES = (
     *("accuracy_at_best_val", "round_of_best_val", "epsilon", "epsilon_choice"),
     *("accuracy_train_clients_last", "accuracy_test_clients_last"),
-    *("recovery_rounds", "accuracy_in_drift", "ari_in_drift"),
+    *("recovery_rounds", "accuracy_in_drift", "ari_in_drift", *(f"ari_{name}" for name in VIEWS)),
     *("accuracy_finetuned", "accuracy_worst10_finetuned", "accuracy_client_std_finetuned"),
     *("clock_s", "clock_to_target", "device_s", "cost"),
 )
@@ -42,12 +43,12 @@ NEW = "accuracy_new_"
 
 
 def label_of(record: Table) -> str:
-    """The label that the spec gives the run's method; the method's name if it gives none."""
+    """Return the label that the spec gives the run's method; the method's name if it gives none."""
     return str(record.get("label") or record["method"])
 
 
 def summaries(records: Collection[Table]) -> pandas.DataFrame:
-    """The frame of `Results.to_pandas`: a row per run."""
+    """Make the frame of `Results.to_pandas`: a row per run."""
     import pandas as pd
 
     options = [*_labelled(records), *varying(records)]
@@ -58,7 +59,7 @@ def summaries(records: Collection[Table]) -> pandas.DataFrame:
 
 
 def overview(records: Collection[Table]) -> pandas.DataFrame:
-    """The first 20 rows of that frame with the columns that fit a screen."""
+    """Return the first 20 rows of that frame with the columns that fit a screen."""
     shown = ["run", "method", "seed", *_labelled(records), *varying(records)]
     shown += ["status", "accuracy_max", "accuracy_last", "rounds"]
     frame = summaries(records)[shown].head(20).copy()
@@ -68,14 +69,14 @@ def overview(records: Collection[Table]) -> pandas.DataFrame:
 
 
 def varying(records: Iterable[Table]) -> list[str]:
-    """Dotted names of the options that differ between the runs, in the order of the spec."""
+    """List the dotted names of the options that differ between the runs, in the order of the spec."""
     names = dict.fromkeys(name for record in records for name in record.get("varies", {}))
     taken = {"run", "method", "seed", "seeds", "method.name", "status", *QUANTITIES, *SECONDS_COLUMNS}
     return [name for name in names if name not in taken]
 
 
 def histories(runs: Iterable[tuple[Table, Mapping[str, np.ndarray]]]) -> pandas.DataFrame:
-    """The curves of (record, history) pairs in one frame with a row per evaluation."""
+    """Join the curves of (record, history) pairs in one frame with a row per evaluation."""
     import pandas as pd
 
     records, parts = [], []
@@ -96,14 +97,14 @@ def histories(runs: Iterable[tuple[Table, Mapping[str, np.ndarray]]]) -> pandas.
 
 
 def curves(history: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The curves that have one value per evaluation, f[E] each; `round` comes first, as i64[E]."""
+    """Return the curves that have one value per evaluation, f[E] each; `round` comes first, as i64[E]."""
     rounds = history.get("round", np.zeros(0))
     rest = {name: a for name, a in history.items() if name != "round" and a.shape == rounds.shape}
     return {"round": rounds.astype(np.int64)} | rest
 
 
 def short(value: object) -> str:
-    """A number as text: whole, or with four digits."""
+    """Format a number: whole, or with four digits."""
     if not isinstance(value, (float, np.floating)):
         return str(value)
     number = float(value)
@@ -130,7 +131,8 @@ def _row(record: Table, varying: list[str], more: list[str]) -> list[Value]:
 
 
 def _option(record: Table, name: str) -> Value:
-    """The value of a dotted option in a run, whether it varies or not; None if the run has no such option. `label`: its label."""
+    """Return the value of a dotted option in a run, whether it varies or not; None if the run has no such option. `label`: its
+    label."""
     if name == "label":
         return label_of(record)
     if name in record.get("varies", {}):
@@ -141,17 +143,17 @@ def _option(record: Table, name: str) -> Value:
 
 
 def _cell(value: Value) -> Value:
-    """The value of an option in a frame: lists and tables as text, so that the frame can be grouped by them."""
+    """Convert the value of an option for a frame: lists and tables become text, so that the frame can be grouped by them."""
     return show(value) if isinstance(value, (list, dict)) else value
 
 
 def number(value: Value) -> float:
-    """The value as a float; NaN if it is missing."""
+    """Convert the value to a float; NaN if it is missing."""
     return math.nan if value is None else float(value)
 
 
 def _whole(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """The frame with the columns of counts as integers, if all of their values are known."""
+    """Convert the columns of counts to integers, if all of their values are known."""
     for name in ("clusters_last", "rounds", "round_to_target", "bytes_up", "bytes_down"):
         if len(frame) and np.isfinite(frame[name]).all():
             frame[name] = frame[name].astype(np.int64)

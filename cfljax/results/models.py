@@ -1,4 +1,4 @@
-"""What a run can be asked about the models that it has kept: predictions, parameters, files of them."""
+"""The models that a run has kept: predictions, parameters, and files of them."""
 
 from __future__ import annotations
 
@@ -80,20 +80,20 @@ class KeptModels:
         return self._flat(cluster)
 
     def samples(self, client: int) -> tuple[np.ndarray, np.ndarray]:
-        """(x f32[n, ...], y i32[n]): the test samples that a client is scored on, as its model sees them: normalised, and through
-        the client's own view (rotated, relabelled, …)."""
+        """Return (x f32[n, ...], y i32[n]): the test samples that a client is scored on, as its model sees them: normalised, and
+        through the client's own view (rotated, relabelled, …)."""
         return predict.test_samples(self._scene, predict.check_client(self._scene, client))
 
     def predict(
         self, client: int, x: ArrayLike, cluster: int | None = None, *, probabilities: bool = False, prepared: bool = False
     ) -> np.ndarray:
-        """i32[n]: the classes that a client's model gives to samples x, or with `probabilities` f32[n, classes].
+        """Predict the classes i32[n] of samples x by a client's model, or with `probabilities` f32[n, classes].
 
-        Where samples may have several labels, each is there or not: i32[n, classes], with probabilities of their own.
+        If samples may have several labels, each is predicted separately: i32[n, classes], with a probability for each.
 
         x [n, ...] is in the shape and the scale of the data set, as the client itself would hold it (its own view is not applied
         again), and is normalised as in training; with `prepared` it is so already, as `samples` returns it. `cluster`: take this
-        model in place of the one that the client was scored with. Needs a run that has kept its models."""
+        model instead of the one that the client was scored with. Needs a run that has kept its models."""
         place = predict.check_client(self._scene, client)
         flat = self._model_for(place, cluster)
         seen = np.asarray(x, np.float32) if prepared else predict.prepared(self._scene.federation, np.asarray(x))
@@ -104,25 +104,26 @@ class KeptModels:
         return (each > 0.5).astype(np.int32) if several else each.argmax(axis=1).astype(np.int32)
 
     def confusion(self, client: int, cluster: int | None = None) -> np.ndarray:
-        """i64[classes, classes]: how many test samples of a client with each label (rows) got each class (columns)."""
+        """Count a client's test samples by label (rows) and predicted class (columns): i64[classes, classes]."""
         if self._scene.federation.several:
-            raise SpecError("confusion: is of samples with one label, and here they have several; compare predict with samples")
+            raise SpecError("confusion: needs one label per sample, and here samples have several; compare predict with samples")
         x, y = self.samples(client)
         classes = self._scene.federation.classes
         found = self.predict(client, x, cluster, prepared=True) if len(y) else np.zeros(0, np.int32)
         return np.bincount(y.astype(np.int64) * classes + found, minlength=classes**2).reshape(classes, classes)
 
     def params(self, cluster: int = 0) -> Tree:
-        """The parameters of a cluster's model as the network's own tree: `params["dense_0"]["kernel"]` f32[inputs, outputs]."""
+        """Return the parameters of a cluster's model as the network's own tree: `params["dense_0"]["kernel"]` f32[inputs,
+        outputs]."""
         return predict.params_of(predict.model_of(self.record), self._flat(cluster))
 
     def state_dict(self, cluster: int = 0) -> dict[str, np.ndarray]:
-        """The parameters as PyTorch's modules hold them, as numpy arrays:
-        `module.load_state_dict({name: torch.from_numpy(a) for name, a in result.state_dict(0).items()})`."""
+        """Return the parameters as PyTorch's modules hold them, as numpy arrays: `module.load_state_dict({name: torch.from_numpy(a)
+        for name, a in result.state_dict(0).items()})`."""
         return self._named(self.params(cluster), "torch")
 
     def _named(self, params: Tree, layout: str) -> dict[str, np.ndarray]:
-        """The arrays of a model by their names. `layout`: "jax" as in `params`, "torch" as in `state_dict`."""
+        """Name the arrays of a model. `layout`: "jax" as in `params`, "torch" as in `state_dict`."""
         from cfljax.models.started import POOLED_MODELS
 
         if layout not in ("jax", "torch"):

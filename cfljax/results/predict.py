@@ -1,4 +1,4 @@
-"""Enters: the record and the kept models of a run. Leaves: predictions of its clients, from the run's own model and federation."""
+"""Predict with the kept models of a run, in its own model and federation, which are made again from the record."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Scene(NamedTuple):
 
 
 def run_of(record: Table) -> Run:
-    """The run of a record; SpecError where its options mean something else today (data files, plug-ins, another version)."""
+    """Read the run of a record; raise a SpecError if its options mean something else today (data files, plug-ins, another
+    version)."""
     from cfljax.config import read_spec
 
     config = {key: table for key, table in record["config"].items() if key != "plugins"}
@@ -43,12 +44,12 @@ def run_of(record: Table) -> Run:
     run = read_spec(config | ({"plugins": plugins} if plugins else {})).runs()[0]
     if run.id != record["id"]:
         why = "its data files or plug-ins have changed, or another version of cfljax computed it"
-        raise SpecError(f"run {record['id']}: cannot be made again: {why} (now it would be {run.id})")
+        raise SpecError(f"run {record['id']}: cannot be rebuilt: {why} (now it would be {run.id})")
     return run
 
 
 def scene_of(record: Table) -> Scene:
-    """The model and the federation of a run, from its record."""
+    """Make the model and the federation of a run from its record."""
     from cfljax.devices.machine import describe_machine
     from cfljax.experiment.assemble import assemble, federation_of, model_of
 
@@ -61,7 +62,7 @@ def scene_of(record: Table) -> Scene:
 
 
 def model_of(record: Table) -> Model:
-    """The model of a run, from its record."""
+    """Make the model of a run from its record."""
     from cfljax.experiment import assemble
 
     run = run_of(record)
@@ -69,13 +70,13 @@ def model_of(record: Table) -> Model:
 
 
 def params_of(model: Model, flat: np.ndarray) -> Tree:
-    """The parameters f32[d] as the tree of the whole network."""
+    """Return the parameters f32[d] as the tree of the whole network."""
     params = model.unravel(jax.numpy.asarray(flat))
     return jax.tree.map(np.array, params if model.whole is None else model.whole(params))
 
 
 def check_client(scene: Scene, client: int) -> int:
-    """The position of a client; SpecError for one that the federation does not have."""
+    """Return the position of a client; raise a SpecError if the federation does not have it."""
     clients = int(np.asarray(scene.federation.real).sum())
     if not 0 <= client < clients:
         raise SpecError(f"client = {client}: the federation has clients 0 to {clients - 1}")
@@ -83,25 +84,25 @@ def check_client(scene: Scene, client: int) -> int:
 
 
 def cluster_of(scene: Scene, client: int, models: np.ndarray, labels: np.ndarray) -> int:
-    """The model that a client is scored with at the end. `models` f32[K, d], `labels` i32[C]. SpecError for a client whose model
-    the record does not tell."""
+    """Return the model that a client is scored with at the end; raise a SpecError if the record does not tell it. `models` f32[K,
+    d], `labels` i32[C]."""
     if scene.mixes:
         raise SpecError(
-            f"{scene.run.method}: its clients mix several models, and records have no mixtures; name one by cluster = 0"
+            f"{scene.run.method}: its clients mix several models, and records have no mixtures; give cluster = 0 or another"
         )
     cluster = int(clusters_of(scene, models, labels)[client])
     if cluster < 0:
-        raise SpecError(f"client = {client}: belonged to no cluster at the end; name one by cluster = 0 (up to {len(models) - 1})")
+        raise SpecError(f"client = {client}: belonged to no cluster at the end; give cluster = 0 (up to {len(models) - 1})")
     return cluster
 
 
 def clusters_of(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """i32[C]: the model of each client at the end, −1 for none; where clients mix models, the one with the largest weight. Clients
-    that never train choose as in the run. `models` f32[K, d], `labels` i32[C]."""
+    """Return the model of each client at the end, i32[C], −1 for none; if clients mix models, the one with the largest weight.
+    Clients that never train choose as in the run. `models` f32[K, d], `labels` i32[C]."""
     if scene.adapts:
         raise SpecError(
-            f"{scene.run.method}: each client is scored with a model that it makes of the global one by a step of its own, "
-            "and records keep the global one only; name it by cluster = 0"
+            f"{scene.run.method}: each client is scored with a model that it adapts from the global one, "
+            "and records have the global one only; give cluster = 0"
         )
     found = labels[: int(np.asarray(scene.federation.real).sum())]
     if len(models) == 1:
@@ -113,7 +114,7 @@ def clusters_of(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndar
 
 
 def _chosen(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """i32[C]: of the models in use the one with the least loss on the test samples by which clients that never train choose."""
+    """Choose among the models in use by the loss on the test samples by which clients that never train choose, i32[C]."""
     import dataclasses
 
     from cfljax.engine.scoring import least_loss_among
@@ -128,7 +129,7 @@ def _chosen(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def test_samples(scene: Scene, client: int) -> tuple[np.ndarray, np.ndarray]:
-    """(x f32[n, ...], y i32[n]): the test samples that a client is scored on, as its model sees them."""
+    """Return (x f32[n, ...], y i32[n]): the test samples that a client is scored on, as its model sees them."""
     test, train = scene.federation.test, scene.federation.train
     count = int(np.asarray(test.count)[client])
     untrained = not int(np.asarray(train.count)[client])
@@ -137,7 +138,7 @@ def test_samples(scene: Scene, client: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _taken(scene: Scene, client: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The test samples at these positions of a client's list, by a program that takes as many as any client has."""
+    """Take the test samples at these positions of a client's list, by a program that takes as many as any client has."""
     number, test = len(positions), scene.federation.test
     where = np.resize(positions.astype(np.int32), max(number, test.longest))
     x, y = _take()(scene.federation, test, np.int32(client), where, np.ones(len(where), bool))
@@ -152,8 +153,8 @@ def _take() -> Callable[..., tuple[Array, Array]]:
 
 
 def prepared(federation: Federation, x: np.ndarray) -> np.ndarray:
-    """Samples in the scale of the data set as models see them: f32[n, ...]. Grey images may lack their last axis. SpecError for
-    another shape."""
+    """Convert samples in the scale of the data set to what models see, f32[n, ...]; raise a SpecError for another shape. Grey
+    images may lack their last axis."""
     pool = federation.pool
     shape = federation.sample_shape
     x = x[..., None] if (*x.shape[1:], 1) == shape else x  # grey images without their channel
@@ -168,8 +169,8 @@ def prepared(federation: Federation, x: np.ndarray) -> np.ndarray:
 
 
 def probabilities(model: Model, flat: np.ndarray, x: np.ndarray, several: bool = False) -> np.ndarray:
-    """f32[n, classes]: the probabilities that the model f32[d] gives to the classes of prepared samples; with `several` labels of a
-    sample, to each of them by itself."""
+    """Compute the probabilities f32[n, classes] that the model f32[d] gives to the classes of prepared samples; with `several`
+    labels of a sample, to each label separately."""
     forward, params = _forward(model), model.unravel(jnp.asarray(flat))
     with jax.default_matmul_precision("highest"):
         logits = [np.asarray(forward(params, jnp.asarray(x[at : at + BLOCK]))) for at in range(0, len(x), BLOCK)]
@@ -192,7 +193,7 @@ def _forward(model: Model) -> Callable[[Tree, Array], Array]:
 
 
 def need(array: np.ndarray | None, what: str, run: str) -> np.ndarray:
-    """The array; StoreError where the run has not kept it."""
+    """Return the array; raise a StoreError if the run has not kept it."""
     if array is None:
-        raise StoreError(f'run {run}: has kept no {what}; compute it with --keep models (cfljax.sweep(…, keep="models"))')
+        raise StoreError(f'run {run}: has no {what}; compute it with --keep models (cfljax.sweep(…, keep="models"))')
     return array

@@ -84,7 +84,7 @@ class Result(KeptModels):
         return np.atleast_2d(groups).astype(np.int32)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The history as a frame: a row per evaluation."""
+        """Return the history as a frame: a row per evaluation."""
         import pandas as pd
 
         return pd.DataFrame(frames.curves(self.history))
@@ -109,9 +109,9 @@ class Result(KeptModels):
 class Results:
     """The finished runs of a results folder. Records are read at once, arrays when they are asked for.
 
-    The runs are those of the folder's plan, in its order; those of an earlier spec only if `everything`. Their labels and
+    The runs are the runs of the folder's plan, in its order, with `everything` also runs of an earlier spec. Their labels and
     the options that vary come from the plan's spec, not from what an earlier start has recorded. `target`: the accuracy to which
-    rounds and bytes are counted. `sweep`: the sweep that a start has asked for (`Spec.shown`), in place of the folder's plan, which
+    rounds and bytes are counted. `sweep`: the sweep that a start has asked for (`Spec.shown`), instead of the folder's plan, which
     another start may have replaced since."""
 
     def __init__(
@@ -143,7 +143,7 @@ class Results:
         return self.results()
 
     def __getitem__(self, run: str | int) -> Result:
-        """The run of that id, or in that place."""
+        """Return the run of that id, or at that position."""
         name = run
         if isinstance(run, int) and -len(self) <= run < len(self):
             name = list(self.records)[run]
@@ -152,7 +152,7 @@ class Results:
         return self._result(name, *self.store.read(name))
 
     def results(self) -> Iterator[Result]:
-        """Every run with its arrays, one after the other. A damaged run is left out, with a warning."""
+        """Yield every run with its arrays. A damaged run is left out, with a warning."""
         return self._each("")
 
     def _each(self, prefix: str) -> Iterator[Result]:
@@ -179,16 +179,16 @@ class Results:
             self.records[result.run]["summary"] |= {name: counted[name] for name in _TO_TARGET if name in counted}
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row per run: run, method, seed, the label where the spec gives some, every option that varies, status, the summary
+        """Return a row per run: run, method, seed, the label if the spec gives some, every option that varies, status, the summary
         quantities, the seconds."""
         return frames.summaries(self.rows)
 
     def varying(self) -> list[str]:
-        """Dotted names of the options that vary, in the order of the spec."""
+        """List the dotted names of the options that vary, in the order of the spec."""
         return frames.varying(self.rows)
 
     def history(self) -> pandas.DataFrame:
-        """The curves of all runs in one tidy frame: run, method, seed, round, accuracy, … with a row per evaluation."""
+        """Return the curves of all runs in one tidy frame: run, method, seed, round, accuracy, … with a row per evaluation."""
         return frames.histories((result.record, result.history) for result in self._each("history/"))
 
     def plot(self, column: str = "accuracy") -> Figure:
@@ -216,11 +216,11 @@ class Results:
         return figure
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """The summary frame as a CSV file."""
+        """Write the summary frame as a CSV file."""
         write_bytes(Path(path), self.to_pandas().to_csv(index=False, lineterminator="\n").encode())
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """The summary frame as a Parquet file."""
+        """Write the summary frame as a Parquet file."""
         with store_errors(Path(path)):
             write_bytes(Path(path), self.to_pandas().to_parquet(index=False, engine="pyarrow"))
 

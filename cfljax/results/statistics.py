@@ -1,4 +1,4 @@
-"""Enters: numbers of runs over seeds. Leaves: means, deviations, 95 % intervals, paired differences, p values, and mean ranks."""
+"""Statistics over seeds: means, deviations, 95 % intervals, paired differences, p values, and mean ranks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Difference(NamedTuple):
 
 
 def mean_and_deviation(values: Iterable[float]) -> tuple[float, float | None]:
-    """(mean, standard deviation of a sample): NaN for no values, None for fewer than two."""
+    """Return (mean, standard deviation of a sample): NaN for no values, None for fewer than two."""
     values = list(values)
     if not values:
         return math.nan, None
@@ -45,10 +45,10 @@ def mean_and_deviation(values: Iterable[float]) -> tuple[float, float | None]:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the mean of f64[n]; None for fewer than FEWEST values.
+    """Compute the 95 % interval of the mean of f64[n]; None for fewer than FEWEST values.
 
-    From BOOTSTRAP values on it is that of a percentile bootstrap, widened as Hesterberg (2015) does: plain percentiles are too
-    narrow by what the normal distribution is narrower than Student's, and a deviation over n than one over n − 1."""
+    From BOOTSTRAP values on it is the interval of a percentile bootstrap, widened as Hesterberg (2015) does: plain percentiles are
+    too narrow, because the normal distribution is narrower than Student's, and a deviation over n smaller than one over n − 1."""
     from scipy.special import ndtr, stdtrit  # scipy.stats takes half a second to import
 
     n = len(values)
@@ -66,14 +66,14 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 @functools.lru_cache(maxsize=8)
 def _resamples(n: int) -> np.ndarray:
-    """f64[B, n]: the weight of each value in the mean of each resample, the same in every process."""
+    """Draw the weight of each value in the mean of each resample, f64[B, n], the same in every process."""
     often = min(RESAMPLES, max(1000, 10**7 // n))
     drawn = np.random.default_rng([0, n]).integers(0, n, (often, n))
     return np.stack([np.bincount(each, minlength=n) for each in drawn]) / n
 
 
 def difference(one: Sequence[float], other: Sequence[float]) -> Difference:
-    """`one` − `other`, which have a value for each shared seed, of which there must be FEWEST."""
+    """Compare `one` with `other`, which have a value for each shared seed, of which there must be FEWEST."""
     each = np.asarray(one, np.float64) - np.asarray(other, np.float64)
     low, high = interval(list(each)) or (math.nan, math.nan)
     mean, n = float(each.mean()), len(each)
@@ -82,13 +82,13 @@ def difference(one: Sequence[float], other: Sequence[float]) -> Difference:
 
 
 def _deviation(each: np.ndarray) -> float:
-    """The standard deviation of a sample; 0 where all values are the same but for rounding."""
+    """Return the standard deviation of a sample; 0 if all values are the same but for rounding."""
     spread = float(each.std(ddof=1))
     return 0.0 if spread <= 1e-12 * max(abs(float(each.mean())), 1e-12) else spread
 
 
 def paired_t(one: Sequence[float], other: Sequence[float]) -> float:
-    """Two-sided p of a paired t-test. If all differences are equal, p is 1 where they are zero, else 0."""
+    """Return the two-sided p of a paired t-test. If all differences are equal, p is 1 if they are zero, else 0."""
     from scipy.special import stdtr
 
     each = np.asarray(one, np.float64) - np.asarray(other, np.float64)
@@ -99,7 +99,7 @@ def paired_t(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction of p values."""
+    """Correct p values by Holm's step-down procedure."""
     corrected, highest = [1.0] * len(values), 0.0
     for rank, i in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
         highest = max(highest, min(1.0, (len(values) - rank) * values[i]))
@@ -137,7 +137,7 @@ class Ranks(NamedTuple):
 
 
 def ranks(names: Sequence[str], scores: np.ndarray) -> Ranks:
-    """Mean ranks of methods whose scores f64[N, k] are higher for the better; ties share their ranks. It needs N, k ≥ 2."""
+    """Rank methods whose scores f64[N, k] are higher for the better; ties share their ranks. It needs N, k ≥ 2."""
     from scipy.special import fdtrc
     from scipy.stats import rankdata, studentized_range
 

@@ -29,7 +29,7 @@ MakeSink = Callable[[Path, str], Sink]
 
 
 def need(package: str, sink: str) -> ModuleType:
-    """The imported package; if it is not installed, a SpecError that says how to install it."""
+    """Import a package; raise a SpecError that says how to install it if it is missing."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
@@ -38,26 +38,26 @@ def need(package: str, sink: str) -> ModuleType:
 
 
 def folder_of(folder: Path, sink: str) -> Path:
-    """The folder for a sink's files; it is created."""
+    """Create and return the folder for a sink's files."""
     place = folder / PLACE / sink
     place.mkdir(parents=True, exist_ok=True)
     return place
 
 
 def title(result: Result) -> str:
-    """A name for a run: its label, its varying options, its seed."""
+    """Name a run by its label, its varying options and its seed."""
     varies = (f"{name.rpartition('.')[2]}={value}" for name, value in result.record.get("varies", {}).items())
     return " ".join([result.label, *varies, f"seed={result.seed}"])
 
 
 def rows(result: Result) -> Iterator[tuple[int, dict[str, float]]]:
-    """(round, quantity -> number) for each evaluation, without numbers that are not finite."""
+    """Yield (round, quantity -> number) for each evaluation, without numbers that are not finite."""
     history = curves(result.history)
     for at, number in enumerate(history.pop("round")):
         yield int(number), {name: float(values[at]) for name, values in history.items() if math.isfinite(values[at])}
 
 
 def summary(result: Result) -> dict[str, float]:
-    """The headline numbers and the seconds of a run, without numbers that are missing or not finite."""
+    """Return the headline numbers and the seconds of a run, without numbers that are missing or not finite."""
     numbers = result.summary | {f"seconds_{name}": value for name, value in result.record.get("timings", {}).items()}
     return {name: float(value) for name, value in numbers.items() if value is not None and math.isfinite(value)}

@@ -1,4 +1,4 @@
-"""Enters: a results folder. Each of its finished runs is sent to the sinks once, also while other processes compute more."""
+"""Send the finished runs of a results folder to the sinks, each once, also while other processes compute more."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Feed:
             self._guarded(name, getattr(sink, "close", lambda: None))
 
     def _guarded(self, name: str, call: Callable[[], object]) -> bool:
-        """Whether the call of a sink went well; a sink that fails is dropped."""
+        """Call a sink; return whether that went well. A sink that fails is dropped."""
         try:
             call()
         except Exception as error:  # a sink's package may raise anything
@@ -79,7 +79,7 @@ class Feed:
         return self.folder / PLACE / f"written-{name}.jsonl"
 
     def _read(self, name: str) -> dict[str, str]:
-        """Run -> the status with which the sink has it. The incomplete line of a process that was killed is ignored."""
+        """Map each run to the status with which the sink has it. The incomplete line of a process that was killed is ignored."""
         written: dict[str, str] = {}
         with contextlib.suppress(OSError):
             for line in self._marks(name).read_text(encoding="utf-8").splitlines():
@@ -91,7 +91,7 @@ class Feed:
 
 @contextlib.contextmanager
 def following(folder: str | os.PathLike[str], names: list[str], sweep: Table, say: Callable[[str], None] = print) -> Iterator[None]:
-    """While the sweep runs in the `with` block, send its finished runs to the sinks, and the rest at its end or after an error."""
+    """Send the runs that finish in the `with` block to the sinks, and the rest at its end or after an error."""
     if not names:
         yield
         return

@@ -17,8 +17,7 @@ from cfljax.errors import StoreError
 
 TEMPORARY_SUFFIX = ".cfljax-tmp"
 STALE_SECONDS = 24 * 3600.0
-"""A temporary file of another host is stale after this long; one of this host if no process has it locked."""
-_mine: set[str] = set()
+"""A temporary file that has not changed for this long was left by a process that is dead."""
 
 
 class Staged(NamedTuple):
@@ -50,46 +49,15 @@ def commit_in_order(*files: Staged) -> None:
 def stage(path: Path, data: bytes) -> Iterator[Staged]:
     """Write `data` beside `path`, safely on disk but not yet under its name. What is not committed is removed."""
     temporary = path.parent / f".{path.name}.{host()}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
-    _mine.add(temporary.name)
-    descriptor = None
     try:
-        with store_errors(path):
-            descriptor = _create(temporary)
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-            os.fsync(descriptor)
+        with store_errors(path), os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         yield Staged(path, temporary)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        if descriptor is not None:
-            os.close(descriptor)
-        _mine.discard(temporary.name)
-
-
-def _create(temporary: Path) -> int:
-    """Create a file, locked as long as it is open, so that all processes see that its owner lives, in whatever container."""
-    while True:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        locked = _lock(descriptor)
-        if locked is False or (locked and os.fstat(descriptor).st_nlink):
-            return descriptor
-        os.close(descriptor)  # another process took it for a dead one's before it was locked
-        temporary.unlink(missing_ok=True)
-
-
-def _lock(descriptor: int) -> bool | None:
-    """Lock the file. True: it is locked now; None: another process has locked it; False: the system has no locks."""
-    try:
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return None
-    except (ImportError, OSError):
-        return False
-    return True
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -107,7 +75,7 @@ def store_errors(path: Path) -> Iterator[None]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         advice = "free some space" if full else "make the folder writable or choose another"
         reason = error.strerror or str(error)
-        raise StoreError(f"{path}: cannot write: {reason}; {advice}, then start again: what is done is kept") from error
+        raise StoreError(f"{path}: cannot write: {reason}; {advice}, then start again: finished work is kept") from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -143,30 +111,12 @@ def check_size(info: os.stat_result, expected: int | None = None) -> None:
         raise ValueError(f"{info.st_size} bytes instead of {expected}")
 
 
-def remove_stale(folder: Path) -> list[Path]:
+def remove_stale(folder: Path) -> None:
     """Remove the temporary files that dead processes left in the folder."""
-    removed = []
-    for path in filter(_is_stale, folder.glob(f".*{TEMPORARY_SUFFIX}")):
+    for path in folder.glob(f".*{TEMPORARY_SUFFIX}"):
         with contextlib.suppress(OSError):
-            path.unlink()
-            removed.append(path)
-    return removed
-
-
-def _is_stale(path: Path) -> bool:
-    """Return whether the process that wrote the file, and would hold its lock, is dead. Process ids do not tell: each container
-    counts from 1."""
-    if path.name in _mine:
-        return False
-    parts = path.name.removesuffix(TEMPORARY_SUFFIX).rsplit(".", 3)
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
-        try:
-            locked = _lock(descriptor) if len(parts) == 4 and parts[1] == host() else False  # locks may hold on one machine only
-            return time.time() - os.fstat(descriptor).st_mtime > STALE_SECONDS if locked is False else locked is True
-        finally:
-            os.close(descriptor)
-    return False
+            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                path.unlink()
 
 
 def host() -> str:

@@ -1,5 +1,5 @@
 """The labels of a results folder's runs and the options in which they differ, by their configurations and plan.json. The labels and
-differences in the records are those of the start that computed them, and may be out of date. Files that runs have read are
+differences in the records are from the start that computed them, and may be out of date. Files that runs have read are
 identified by their contents: a file may have many paths, and a path may have had several contents."""
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Store(Folder):
         return None
 
     def forget_failed(self, ids: Collection[str]) -> None:
-        """Remove those of these units that have failed: they are not done any more."""
+        """Remove the failed ones among these units, so that they are not done any more."""
         for name in ids:
             if (record := self.record(name)) is None or record["status"] != "failed":
                 continue
@@ -179,7 +179,7 @@ class Store(Folder):
 
     def claim(self, name: str, wait: bool = False) -> locks.Claim:
         """Claim a name: `with store.claim(name) as claimed: if claimed: …`. The claim is false if another process holds the name,
-        or if the unit of that name is on record already. A name is that of a unit or a batch, or "plan" (with `wait=True`)."""
+        or if the unit of that name is on record already. A name is the id of a unit or a batch, or "plan" (with `wait=True`)."""
         held = locks.claim(self.locks / f"{records.check_id(name)}.lock", wait)
         if held:
             with contextlib.suppress(FileNotFoundError, Damaged):
@@ -219,7 +219,7 @@ class Store(Folder):
     def set_aside_checkpoint(self, id: str, why: str) -> None:
         """Move a run's checkpoint out of the way, with a warning that says why it is of no use."""
         kept = self._move(self._checkpoint_file(id), "set_aside")
-        self.warn(f"checkpoint {id} is of no use: {why}; it is kept as {kept}, and its runs start again from round 0")
+        self.warn(f"checkpoint {id} cannot be used: {why}; it was moved to {kept}, and its runs start again from round 0")
 
     def remove_checkpoint(self, id: str) -> None:
         """Remove the state of a run that is done."""

@@ -106,9 +106,8 @@ def test_the_notebook_names_the_groups_as_they_are():
 def test_notebooks_are_kept_with_their_outputs(notebook):
     code = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
     outputs = [output for cell in code for output in cell["outputs"]]
-    assert [cell["execution_count"] for cell in code] == [*range(1, len(code) + 1)], (
-        "run it from the top: jupyter nbconvert --execute"
-    )
+    counts = [cell["execution_count"] for cell in code]
+    assert counts == [*range(1, len(code) + 1)], "run it from the top: jupyter nbconvert --execute"
     assert any("image/png" in output.get("data", {}) for output in outputs) and notebook.stat().st_size < 120_000
     assert not [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"]
     assert not re.search(r"/(home|root|tmp|usr|opt|Users|content|work)/|\\u001b", json.dumps(outputs))

@@ -8,7 +8,7 @@ from cfljax.config import read_spec
 from cfljax.engine.metrics import RESERVED_NAMES
 from cfljax.errors import SpecError
 from cfljax.experiment import batching, dry_run
-from cfljax.experiment.batching import Size, batches
+from cfljax.experiment.batching import Size, make_batches
 from cfljax.methods import METHODS
 from tests.often import rarely
 
@@ -43,10 +43,14 @@ def test_a_run_without_it_keeps_its_id():
         ({"grace": 2}, {}, r'train.asynchronous.grace = 2.0: belongs to staleness = "hinge"'),
         ({"staleness": "none", "exponent": 2}, {}, r'exponent = 2.0: belongs to staleness = "polynomial"'),
         (SOME, {"clock": "none"}, r"train.asynchronous: updates arrive by a simulated clock; add train.clock"),
-        (SOME, {"clock": {"deadline_s": 2}}, r"train.asynchronous with train.clock.deadline_s = 2.0: nobody is waited for"),
-        (SOME, {"plan": {"stream": 2}}, r"train.plan.stream = 2: train.asynchronous keeps all updates in flight"),
-        ({"buffer": 5}, {}, r"train.asynchronous.buffer = 5: 4 clients are under way at a time \(train.participation\)"),
-        ({"buffer": 4}, {"participation": 0.5}, r"train.asynchronous.buffer = 4: 3 clients are under way"),
+        (
+            SOME,
+            {"clock": {"deadline_s": 2}},
+            r"train.asynchronous with train.clock.deadline_s = 2.0: an asynchronous server has no deadline",
+        ),
+        (SOME, {"plan": {"stream": 2}}, r"train.plan.stream = 2: train.asynchronous keeps all pending updates"),
+        ({"buffer": 5}, {}, r"train.asynchronous.buffer = 5: 4 clients train at a time \(train.participation\)"),
+        ({"buffer": 4}, {"participation": 0.5}, r"train.asynchronous.buffer = 4: 3 clients train"),
     ],
 )
 def test_mistakes_get_a_line_before_any_data_is_loaded(table, more, told):
@@ -57,7 +61,7 @@ def test_mistakes_get_a_line_before_any_data_is_loaded(table, more, told):
 
 def test_a_buffer_larger_than_the_clients_that_the_data_have_is_refused_when_they_are_known():
     late = {"data": BLOBS | {"new_clients": {"share": 0.34, "shots": 5, "steps": [0]}}, "model": "mclr", "method": "fedavg"}
-    with pytest.raises(SpecError, match=r"train.asynchronous.buffer = 6: 4 clients are under way"):
+    with pytest.raises(SpecError, match=r"train.asynchronous.buffer = 6: 4 clients train"):
         cfljax.run(**late, train=TRAIN | {"participation": 1.0, "asynchronous": {"buffer": 6}})
 
 
@@ -91,15 +95,18 @@ def test_gradients_over_the_participants_of_a_round_are_refused():
 
 def test_numbers_share_a_program_and_buffers_have_their_own():
     grid = runs({"buffer": 2, "exponent": [0.0, 0.5, 1.0]}, seeds=(0, 1))
-    assert len(grid) == 6 and len({batch.program for batch in batches(grid, 100)}) == 1
-    assert len({batch.program for batch in batches(grid + runs({"buffer": 3}) + runs({"buffer": 2, "staleness": "none"}), 9)}) == 3
+    assert len(grid) == 6 and len({batch.program for batch in make_batches(grid, 100)}) == 1
+    assert (
+        len({batch.program for batch in make_batches(grid + runs({"buffer": 3}) + runs({"buffer": 2, "staleness": "none"}), 9)})
+        == 3
+    )
 
 
 def test_memory_and_communication_are_told_before():
     (run,), size = runs(), Size(6, 1000, 6)
     assert dry_run.communication(run, size) == (4000 * (4 + 3 * 2), 4000 * 4 * 2)
-    (batch,) = batches([run], 1)
-    assert batching.memory(batch, size) == 4 * 1000 * (3 + 4 * 2 * 4)  # the updates of four, before and after a step
+    (batch,) = make_batches([run], 1)
+    assert batching.estimate_memory(batch, size) == 4 * 1000 * (3 + 4 * 2 * 4)  # the updates of four, before and after a step
 
 
 def test_the_history_says_how_old_updates_were_and_whose():

@@ -61,50 +61,18 @@ def test_methods_of_a_file_are_listed(capsys, tmp_path):
         assert "pull = 1.0" in capsys.readouterr().out
 
 
-WORK = """
-import atexit, sys
-from cfljax.commands import process
-class Slow:
-    def __del__(self):
-        print("freed")
-ending, slow = process.Ending(), Slow()
-atexit.register(print, "registered")
-print("out")
-"""
-
-
-@pytest.mark.parametrize(
-    ("last", "code", "says"),
-    [
-        ("ending.code = 3; sys.exit(3)", 3, ["out", "registered"]),
-        ("ending.code = 0", 0, ["out", "registered"]),
-        ("raise ValueError", 1, ["out", "registered", "freed"]),
-    ],
-)
-def test_a_process_that_is_done_does_what_was_registered_and_ends(last, code, says):
-    ran = subprocess.run([sys.executable, "-c", WORK + last], capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout.split()) == (code, says) and ("ValueError" in ran.stderr) == (code == 1)
-
-
 def test_a_reader_that_has_gone_is_an_error_without_a_traceback():
-    text = "import time; time.sleep(1)" + WORK + "ending.code = 0"
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # what is printed waits for the end
-    begun = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=kept)
+    words = [sys.executable, "-m", "cfljax.methods"]
+    begun = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=kept)
     begun.stdout.close()
     assert (begun.stderr.read(), begun.wait()) == ("", 0)
 
 
-def test_what_waits_in_memory_is_written(tmp_path):
-    opened = f"file = open({str(tmp_path / 'log')!r}, 'w'); file.write('kept'); sys.stdout.close()"
-    text = f"{WORK}import logging; {opened}; ending.code = 0"
-    assert subprocess.run([sys.executable, "-c", text]).returncode == 0
-    assert (tmp_path / "log").read_text() == "kept"
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
 def test_a_full_disk_is_a_line_and_an_exit_code():
-    text = WORK + "file = open('/dev/full', 'w'); file.write('lost'); ending.code = 0"
-    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run([sys.executable, "-m", "cfljax.methods"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert ran.returncode == 3 and ran.stderr.startswith("cfljax: No space left")
 
 

@@ -1,10 +1,8 @@
 import contextlib
 import errno
-import fcntl
 import json
 import math
 import os
-import subprocess
 import warnings
 import zipfile
 from pathlib import Path
@@ -16,7 +14,7 @@ from cfljax.errors import StoreError
 from cfljax.store import DamagedWarning, Store, atomic, counts, records, status, verify
 from cfljax.store import arrays as npz
 from cfljax.store.compact import compact
-from tests.store.helpers import make_arrays, make_record, python, same, temporaries
+from tests.store.helpers import make_arrays, make_record, same, temporaries
 
 OPEN = Path("/proc/self/fd")
 
@@ -216,45 +214,13 @@ def test_a_store_of_a_newer_release_is_refused_and_left_alone(store):
     assert (store.units / "u.json").exists()
 
 
-def test_temporary_files_without_an_owner_go_and_those_of_the_living_stay(store):
-    dead = store.units / f".u.npz.{atomic.host()}.{os.getppid()}.abcd{atomic.TEMPORARY_SUFFIX}"  # nobody has it open
-    other = store.units / f".u.npz.elsewhere.1.abcd{atomic.TEMPORARY_SUFFIX}"
-    living = store.units / f".u.npz.{atomic.host()}.999999999.abcd{atomic.TEMPORARY_SUFFIX}"
-    old = store.units / f".v.npz.elsewhere.1.abcd{atomic.TEMPORARY_SUFFIX}"
-    for path in (dead, other, living, old):
+def test_temporary_files_of_yesterday_go(store):
+    old, new = (store.units / f".{name}.npz.elsewhere.1.abcd{atomic.TEMPORARY_SUFFIX}" for name in ("old", "new"))
+    for path in (old, new):
         path.write_bytes(b"x")
     os.utime(old, (0, 0))
-    with living.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        Store(store.folder)
-        assert [p.exists() for p in (dead, other, living, old)] == [False, True, True, False]
-
-
-CONTAINED = """
-import os, sys
-from pathlib import Path
-os.getpid = lambda: 999999999  # as in a container, whose process numbers are its own
-from cfljax.store import atomic
-with atomic.stage(Path(sys.argv[1]) / "units" / "x", b"data") as file:
-    print("written", flush=True)
-    sys.stdin.readline()
-    file.commit()
-"""
-
-
-def test_a_container_of_the_same_name_keeps_what_it_is_writing(store):
-    with python(CONTAINED, store.folder, stdin=subprocess.PIPE) as process:
-        assert process.stdout.readline() == "written\n"
-        Store(store.folder)
-        _, err = process.communicate("go on\n", timeout=60)
-    assert process.returncode == 0, err
-    assert (store.units / "x").read_bytes() == b"data" and temporaries(store.folder) == []
-
-
-def test_a_file_that_this_process_is_writing_is_not_stale(tmp_path):
-    with atomic.stage(tmp_path / "x", b"data") as file:
-        assert atomic.remove_stale(tmp_path) == [] and file.temporary.read_bytes() == b"data"
-    assert list(tmp_path.iterdir()) == []
+    Store(store.folder)
+    assert [p.exists() for p in (old, new)] == [False, True]
 
 
 def test_an_interrupted_write_leaves_no_temporary_file_and_the_old_unit_whole(store, monkeypatch):
@@ -282,13 +248,12 @@ def test_the_files_of_a_unit_are_stored_plainly(store):
     assert json.loads((store.units / "u.json").read_text())["arrays"]["names"] == list(make_arrays())
 
 
-def test_files_have_ordinary_rights_and_no_name_is_remembered_once_they_are_there(store):
+def test_files_have_ordinary_rights(store):
     store.write("u", make_record(), make_arrays())
     store.log({"event": "x"})
     rights = {path.name: path.stat().st_mode & 0o777 for path in store.folder.rglob("*") if path.is_file()}
     assert {"u.npz", "u.json", "log.jsonl"} <= set(rights)
     assert all(mode & 0o600 == 0o600 and mode & 0o111 == 0 for mode in rights.values())
-    assert atomic._mine == set()
 
 
 def test_a_write_that_fails_at_any_point_is_one_line_and_leaves_a_whole_unit(store, monkeypatch):
