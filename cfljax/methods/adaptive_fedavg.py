@@ -6,8 +6,8 @@ mean((w − m before)²), by β₂: v; and of v / v before, by β₃: r, to whic
 min(η, η · r / t), η being the run's learning rate.
 
 Readings:
-- Rate of clients that were not drawn. Paper: in the program of FedCCFA's authors, from which the equations are taken, the rate
-  is given to the participants of the round before (and then not used). Here: to all. Option: none.
+- Who gets the rate. Paper: all clients; the program of FedCCFA's authors, which has the equations, gives it to the participants
+  of the round before. Here: all. Option: none.
 - Weights. Paper: by samples. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up.
@@ -32,9 +32,9 @@ PAPER = "Canonaco et al. 2021"
 class AdaptiveFedAvg(FedAvg):
     """Adaptive-FedAvg: FedAvg whose learning rate follows how the global model moves."""
 
-    beta1: float = option(0.7, "share of the past in the mean model", low=0.0, high=0.999)
-    beta2: float = option(0.3, "share of the past in the mean squared move", low=0.0, high=0.999)
-    beta3: float = option(0.7, "share of the past in the mean ratio of two moves", low=0.0, high=0.999)
+    beta1: float = option(0.7, "weight of the past in the mean model", low=0.0, high=0.999)
+    beta2: float = option(0.3, "weight of the past in the mean squared update", low=0.0, high=0.999)
+    beta3: float = option(0.7, "weight of the past in the mean ratio of two updates", low=0.0, high=0.999)
 
     def first(self, ask: Ask, state: State) -> State:
         """Remember m f32[d], v and r as they are before the division, the number of rounds t, and the rate's factor f32[] each."""

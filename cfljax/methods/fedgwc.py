@@ -8,12 +8,13 @@ exp(−γ · squared distance without both members), and spectral clusterings ar
 splits the cluster, if that is below 1.
 
 Readings:
-- Sampled losses. Paper: its program may add random losses to μ and σ; by default it adds none. Here: none. Option: none.
-- Numbers of parts. Paper: its program tries 2, 3, … up to ⌊members / drawn⌋, but no more than 4. Here: the same. Option: none.
+- Random losses. Paper: its program can add some to μ and σ; by default none. Here: none. Option: none.
+- Number of parts. Paper: its program tries 2, 3, … up to ⌊members / drawn⌋, at most 4. Here: the same. Option: none.
 - Weights. Paper: by samples. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update and its losses up. A client that comes late begins in the first
-cluster; a newcomer is scored in the one with the least loss.
+Communication per participant and round: one model down, one update and its losses up.
+
+A client that arrives late begins in the first cluster; a newcomer is scored in the one with the least loss.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ At = tuple[Position, Array, Array]
 class FedGWC(FedAvg):
     """FedGWC: clusters split by how usual their members' training losses are."""
 
-    splits, own_steps, joins_on_arrival = True, True, True
+    splits, own_steps, joins_on_arrival, compares_all, pairs = True, True, True, True, 1
 
-    clients_per_cluster: int = option(10, "participants per round and cluster (train.participation has no effect)", low=1)
-    gamma: float = option(0.1, "how fast affinity falls with the distance", low=0.0, traced=True)
-    eps: float = option(1e-5, "mean squared change below which a cluster may be split", low=0.0, traced=True)
-    notes: int = option(7, "the first local steps, whose losses count", low=1)
-    max_clusters: int = option(16, "most clusters there is room for; one more is an error", low=1)
+    clients_per_cluster: int = option(10, "participants per round and cluster (train.participation is not used)", low=1)
+    gamma: float = option(0.1, "decrease of the affinity with the distance", low=0.0, traced=True)
+    eps: float = option(1e-5, "mean squared change below which a cluster can be split", low=0.0, traced=True)
+    notes: int = option(7, "number of first local steps whose losses are used", low=1)
+    max_clusters: int = option(16, "largest number of clusters; more are an error", low=1)
 
     def first(self, ask: Ask, state: State) -> State:
         """Remember W f32[C, C], and of each cluster the running mean f32[K] and the rounds i32[K] that it has been small."""

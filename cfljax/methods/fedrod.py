@@ -8,12 +8,13 @@ model is the diagnostic `accuracy_global`.
 
 Readings:
 - Personal head. Paper: linear, or made by a network from n_c. Here: linear. Option: none.
-- Its start. Paper: in PFLlib the initial head of the global model. Here: the same. Option: none.
-- A class that the client lacks. Paper: in PFLlib log 0. Here: log 10⁻³⁰. Option: none.
+- Start of the personal head. Paper: in PFLlib the initial head of the global model. Here: the same. Option: none.
+- Missing class. Paper: in PFLlib log 0. Here: log 10⁻³⁰. Option: none.
 - Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update up. The personal head and n_c stay where they are. A client that
-was not drawn yet, a newcomer too, has the first personal head.
+Communication per participant and round: one model down, one update up.
+
+A client that was not drawn yet, a newcomer too, has the first personal head.
 """
 
 from __future__ import annotations

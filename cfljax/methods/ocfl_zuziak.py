@@ -5,13 +5,13 @@ The temperature of a round is ‖D‖ / √(4 n (n − 1)), D being the cosine d
 in which it has risen the clients are clustered by D. One that arrives later joins the cluster with the least loss.
 
 Readings:
-- Clustering. Paper: any; mean shift and HDBSCAN do best. Here: mean shift of the rows of D; or HDBSCAN, whose clusters have at
-  least three members, as in a demonstration of the authors' program. Option: `algorithm`.
-- Noise of HDBSCAN. Paper: its program makes one cluster of it. Here: the same. Option: none.
+- Clustering. Paper: any; mean shift and HDBSCAN do best. Here: mean shift of the rows of D; or HDBSCAN with at least three
+  members per cluster, as in the authors' demonstration. Option: `algorithm`.
+- Noise of HDBSCAN. Paper: its program makes it one cluster. Here: the same. Option: none.
 - Order. Paper: its program clusters before it averages. Here: it averages, then clusters. Option: none.
-- Weights inside a cluster. Paper: its program has equal ones. Here: by samples. Option: `average = "uniform"`.
+- Weights inside a cluster. Paper: its program's are equal. Here: by samples. Option: `average = "uniform"`.
 
-Communication per participant and round: one model down, one update up. A client that comes late gets all models once.
+Communication per participant and round: one model down, one update up. Clients that arrive later get all models once.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class OCFLZuziak(FedAvg):
 
     splits, compares, compares_all, everybody = True, True, True, True
 
-    algorithm: str = option("mean_shift", "what clusters the distances", choices=("mean_shift", "hdbscan"))
-    max_clusters: int = option(32, "most clusters there is room for; one more is an error", low=1)
+    algorithm: str = option("mean_shift", "clustering algorithm", choices=("mean_shift", "hdbscan"))
+    max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)
     similarity: str = similarity(again=False)
 
     def first(self, ask: Ask, state: State) -> State:
