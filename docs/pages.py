@@ -273,8 +273,9 @@ def clusters_of(name: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text of a docstring without what Markdown would take for its own, outside of code."""
-    return "".join(part if i % 2 else re.sub(r"([*_<\[])", r"\\\1", part) for i, part in enumerate(re.split(r"(`+[^`]*`+)", text)))
+    """Return the text of a docstring with Markdown's own characters escaped, outside of code. Inside words _ has no effect."""
+    parts = re.split(r"(`+[^`]*`+)", text)
+    return "".join(part if i % 2 else re.sub(r"([*<\[]|(?<!\w)_|_(?!\w))", r"\\\1", part) for i, part in enumerate(parts))
 
 
 def names() -> str:

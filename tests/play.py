@@ -32,6 +32,7 @@ OPTIONS = {
     "ocfl": {"clients_per_cluster": 5},
     "cfl_sattler": {"min_rounds": 1, "eps1": 10.0, "eps2": 0.0, "split_every": 2, "max_clusters": 9},
     "ocfl_zuziak": {"max_clusters": 9},
+    "fedgwc": {"clients_per_cluster": 3, "eps": 1.0, "notes": 3, "max_clusters": 9},
     "sr_fca": {"refine_every": 2, "pretrain_epochs": 2, "max_clusters": 9},
     "cfl_gp": {"clusters": 2, "period": 1},
     "fl_hc": {"warmup_rounds": 1},

@@ -63,7 +63,7 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
     check_free(name, [place_for], "what is imported; or choose another --name")
     target = place_for / name
     if target.resolve() in (where.resolve(), *where.resolve().parents):
-        raise DataError(f"{place}: lies where its import would go; choose another --name, or --dir")
+        raise DataError(f"{place}: is where the import would be written; choose another --name, or --dir")
     if target.exists() and not replace:
         raise DataError(f"{target}: exists already; choose another --name, or give --replace")
     kind = "datasets" if hub else kind or detect_kind(where)
@@ -97,7 +97,7 @@ def detect_kind(where: Path) -> str:
     for pattern, kind in _MARKS:
         if any(where.glob(pattern)):
             return "sounds" if kind == "images" and has_sounds(where) else kind
-    raise DataError(f"{where}: nothing in it can be imported; give --kind {'|'.join(_USED)}")
+    raise DataError(f"{where}: no data of a known kind; give --kind {'|'.join(_USED)}")
 
 
 def read_texts(name: str, where: Path, kind: str, wanted: Wanted) -> importing_text.Imported | None:

@@ -6,8 +6,8 @@ mean((w − m before)²), by β₂: v; and of v / v before, by β₃: r, to whic
 min(η, η · r / t), η being the run's learning rate.
 
 Readings:
-- Rate of clients that were not drawn. Paper: in the program of FedCCFA's authors, from which the equations are taken, the rate
-  is given to the participants of the round before (and then not used). Here: to all. Option: none.
+- Who gets the rate. Paper: all clients; the program of FedCCFA's authors, which has the equations, gives it to the participants
+  of the round before. Here: all. Option: none.
 - Weights. Paper: by samples. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up.
@@ -16,7 +16,6 @@ Communication per participant and round: one model down, one update up.
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
@@ -29,52 +28,38 @@ from cfljax.types import Array
 PAPER = "Canonaco et al. 2021"
 
 
-class Means(NamedTuple):
-    """The server's running means."""
-
-    model: Array
-    """f32[d]."""
-    moved: Array
-    """f32[]: of the squared distance, as it is before the division."""
-    ratio: Array
-    """f32[]."""
-    rounds: Array
-    """f32[]: how many there have been."""
-    rate: Array
-    """f32[]: what the learning rate of the next round is multiplied by."""
-
-
 @dataclasses.dataclass(frozen=True)
 class AdaptiveFedAvg(FedAvg):
     """Adaptive-FedAvg: FedAvg whose learning rate follows how the global model moves."""
 
-    beta1: float = option(0.7, "share of the past in the mean model", low=0.0, high=0.999)
-    beta2: float = option(0.3, "share of the past in the mean squared move", low=0.0, high=0.999)
-    beta3: float = option(0.7, "share of the past in the mean ratio of two moves", low=0.0, high=0.999)
+    beta1: float = option(0.7, "weight of the past in the mean model", low=0.0, high=0.999)
+    beta2: float = option(0.3, "weight of the past in the mean squared update", low=0.0, high=0.999)
+    beta3: float = option(0.7, "weight of the past in the mean ratio of two updates", low=0.0, high=0.999)
 
     def first(self, ask: Ask, state: State) -> State:
-        """No means yet."""
+        """Remember m f32[d], v and r as they are before the division, the number of rounds t, and the rate's factor f32[] each."""
         zero = jnp.float32(0)
-        return state._replace(memory=Means(jnp.zeros_like(state.models[0]), zero, zero, zero, jnp.float32(1)))
+        memory = {"m": jnp.zeros_like(state.models[0]), "v": zero, "r": zero, "t": zero, "rate": jnp.float32(1)}
+        return state._replace(memory=memory)
 
     def prepare(self, ask: Ask, state: State) -> State:
         """Set the learning rate of the round."""
-        ask.hyper = ask.hyper | {"lr": ask.hyper["lr"] * state.memory.rate}
+        ask.hyper = ask.hyper | {"lr": ask.hyper["lr"] * state.memory["rate"]}
         return state
 
-    def settle(self, before: State, after: State) -> Means:
+    def settle(self, before: State, after: State) -> dict[str, Array]:
         """Return the new means, and the next rate."""
         old, w, b1, b2, b3 = before.memory, after.models[0], self.beta1, self.beta2, self.beta3
-        t, later = old.rounds + 1, old.rounds > 0
-        seen = old.model / jnp.where(later, 1 - b1**old.rounds, 1.0)
-        moved = b2 * old.moved + (1 - b2) * jnp.mean((w - seen) ** 2)
-        grown = moved / (1 - b2**t) * (1 - b2**old.rounds) / old.moved
-        ratio = b3 * old.ratio + (1 - b3) * jnp.where(later & (old.moved > 0), grown, 1.0)
-        return Means(b1 * old.model + (1 - b1) * w, moved, ratio, t, jnp.minimum(1.0, ratio / (1 - b3**t) / t))
+        t = old["t"] + 1
+        v = b2 * old["v"] + (1 - b2) * jnp.mean((w - old["m"] / jnp.where(t > 1, 1 - b1 ** old["t"], 1.0)) ** 2)
+        grown = v / (1 - b2**t) * (1 - b2 ** old["t"]) / old["v"]
+        r = b3 * old["r"] + (1 - b3) * jnp.where((t > 1) & (old["v"] > 0), grown, 1.0)
+        rate = jnp.minimum(1.0, r / (1 - b3**t) / t)
+        return {"m": b1 * old["m"] + (1 - b1) * w, "v": v, "r": r, "t": t, "rate": rate}
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
         """Return what the rate of the next round is multiplied by."""
-        return {"rate": after.memory.rate}
+        return {"rate": after.memory["rate"]}
 
 
 adaptive_fedavg = entry("adaptive_fedavg", AdaptiveFedAvg)

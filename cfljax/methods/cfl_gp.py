@@ -2,20 +2,21 @@
 
 Before the first round, and every few rounds for a time, all clients train from the first model; a client's profile is a running
 mean of these updates. K-means clusters the profiles, seen in their K leading singular directions; clusters are named so that most
-clients stay where they were. Rounds are FedAvg inside the clusters. A client that arrives later joins the cluster with the least
-loss until it is clustered.
+clients stay where they were. Rounds are FedAvg inside the clusters, weighted by `average`. A client that arrives later joins the
+cluster with the least loss until it is clustered.
 
 Readings:
-- Profile. Paper: the gradients that a client computes for various models; its program has room for all K and fills that of the
-  first. Here: the first. Option: none.
-- Where. Paper: its program sends the first model, but computes at the client's own. Here: at the first. Option: none.
-- What. Paper: one gradient, or the update of local training. Here: the update. Option: none.
-- Weight β of the newest update after t rounds. Paper: its program's 1 / (⌊(t + 1) / (K P)⌋ + 1), P being the period. Here: the
+- Profile. Paper: a client's gradients at several models; its program uses the first model only. Here: the first. Option: none.
+- Model of the gradient. Paper: its program sends the first model, but computes at the client's own. Here: at the first. Option:
+  none.
+- Vector. Paper: one gradient, or the update of local training. Here: the update. Option: none.
+- Weight β of the newest update after t rounds. Paper: in its program 1 / (⌊(t + 1) / (K P)⌋ + 1) with the period P. Here: the
   same. Option: none.
-- When. Paper: its program clusters at every second round below the tenth, by what it trains in the round anyway. Here: at these
-  rounds, by a training of its own. Option: `period`, `last`.
+- When. Paper: its program clusters at every second round below the tenth, by that round's training. Here: at these rounds, by
+  separate training. Option: `period`, `last`.
+- Weights inside a cluster. Paper: its program has equal ones. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update up; and as much of every client for a clustering.
+Communication per participant and round: one model down, one update up; and the same for every client at each clustering.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class CFLGP(Clustered):
 
     clusters: int = option(4, "number of models", low=1)
     average: str = option("uniform", "weights of the participants inside a cluster", choices=AVERAGES)
-    period: int = option(2, "rounds from one clustering to the next", low=1)
-    last: int = option(9, "the round after which clusters stay as they are", low=0)
+    period: int = option(2, "rounds between clusterings", low=1)
+    last: int = option(9, "round of the last clustering", low=0)
     similarity: str = similarity(again=False)
 
     def begin(self, ask: Before) -> Begun:

@@ -8,18 +8,18 @@ model is the diagnostic `accuracy_global`.
 
 Readings:
 - Personal head. Paper: linear, or made by a network from n_c. Here: linear. Option: none.
-- Its start. Paper: in PFLlib the initial head of the global model. Here: the same. Option: none.
-- A class that the client lacks. Paper: in PFLlib log 0. Here: log 10⁻³⁰. Option: none.
+- Start of the personal head. Paper: in PFLlib the initial head of the global model. Here: the same. Option: none.
+- Missing class. Paper: in PFLlib log 0. Here: log 10⁻³⁰. Option: none.
 - Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update up. The personal head and n_c stay where they are. A client that
-was not drawn yet, a newcomer too, is scored with the global model.
+Communication per participant and round: one model down, one update up.
+
+A client that was not drawn yet, a newcomer too, has the first personal head.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 import numpy as np
 
@@ -40,14 +40,9 @@ from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 PAPER = "Chen and Chao 2022"
 
 
-class Carry(NamedTuple):
-    """What the steps of a client carry."""
-
-    w: Position
-    p: Position
-    """The personal head, in a model that is 0 elsewhere."""
-    prior: Tree
-    """log n_c, in the place of the head's bias in a model that is 0 elsewhere."""
+Carry = tuple[Position, Position, Tree]
+"""What the steps of a client carry: the global model; the personal head, in a model that is 0 elsewhere; log n_c, in the place of
+the head's bias in such a model."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +68,7 @@ class FedRoD(AtHome):
 
     def personal(self, state: Kept) -> Array:
         """Return the global model with the sum of both heads."""
-        return state.w + jnp.where(state.drawn[:, None], state.home[:, : state.w.shape[1]], 0.0)
+        return state.w + state.home[:, : state.w.shape[1]]
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """On w and the personal head. The loss for the report is that of the sum."""
@@ -86,15 +81,16 @@ class FedRoD(AtHome):
             if home.size != model.size + bias.size:
                 raise SpecError(f'model "{model.name}": method.fedrod needs an output for each class')
             prior = model.unravel(jnp.zeros(model.size).at[bias].set(home[model.size :]))
-            return Carry(start_at(rule, start, None), start_at(rule, model.unravel(home[: model.size]), None), prior)
+            return start_at(rule, start, None), start_at(rule, model.unravel(home[: model.size]), None), prior
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
-            by_w = gradient(jax.tree.map(jnp.add, at.w.params, at.prior))
-            by_p = gradient(jax.tree.map(jnp.add, at.w.params, at.p.params))
-            return Carry(move(at.w, by_w), move(at.p, by_p, mine), at.prior), by_p.loss
+            w, p, prior = at
+            by_w = gradient(jax.tree.map(jnp.add, w.params, prior))
+            by_p = gradient(jax.tree.map(jnp.add, w.params, p.params))
+            return (move(w, by_w), move(p, by_p, mine), prior), by_p.loss
 
         def end(at: Carry) -> tuple[Tree, Array]:
-            return at.w.params, jnp.append(model.ravel(at.p.params), model.ravel(at.prior)[bias])
+            return at[0].params, jnp.append(model.ravel(at[1].params), model.ravel(at[2])[bias])
 
         return OwnSteps(begin, step, end)
 

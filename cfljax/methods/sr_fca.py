@@ -7,13 +7,13 @@ the same way, and training begins again.
 
 Readings:
 - Distance. Paper: its program has Euclidean distances, or losses on each other's data. Here: Euclidean. Option: none.
-- Near. Paper: below a number; its program may take it so that a share of all pairs is. Here: a share. Option: `fraction`.
-- Clients of dissolved clusters. Paper: its program lets them rest. Here: they go to the nearest one left. Option: none.
+- Near. Paper: below a number; its program can set it by a share of all pairs. Here: by a share. Option: `fraction`.
+- Clients of dissolved clusters. Paper: its program leaves them out. Here: they join the nearest cluster. Option: none.
 - Start of local models. Paper: its program draws one for each client. Here: w_0. Option: none.
-- Mean. Paper: trimmed. Here: that of the run. Option: `train.robust`.
+- Mean. Paper: trimmed. Here: by samples. Option: `average`, `train.robust`.
 
-Communication per participant and round: one model down, one update up; and as much of every client before the first round. One that
-comes late joins the cluster with the least loss, and gets all models for it.
+Communication per participant and round: one model down, one update up; and the same once for every client, before the first
+round. A client that arrives later gets all models once, and joins the cluster with the least loss.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class SRFCA(FedAvg):
 
     compares_all, pairs = True, 1
 
-    fraction: float = option(0.3, "share of the pairs of clients whose models are near", low=0.0, high=1.0, traced=True)
-    min_size: int = option(2, "fewest members of a cluster", low=1)
+    fraction: float = option(0.3, "share of the pairs of clients that count as near", low=0.0, high=1.0, traced=True)
+    min_size: int = option(2, "smallest size of a cluster", low=1)
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
     refine_every: int = option(10, "rounds of training before each refinement", low=1)
     refinements: int = option(2, "number of refinements", low=0)
-    max_clusters: int = option(32, "most clusters there is room for; one more is an error", low=1)
+    max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)
     similarity: str = similarity(again=False)
 
     def begin(self, ask: Before) -> Begun:

@@ -197,8 +197,8 @@ def test_a_spec_says_views_once_and_a_list_of_lists_is_an_axis():
         ({"views": [{"name": "label_swap", "pairs": 7}]}, "data.views.label_swap.pairs = 7: digits has 10 classes; at most 5"),
         ({"views": [{"name": "rotated", "copies": True}], "holdout": 0.1}, 'copies = true: partition "iid" holds samples out'),
         ({"views": [{"name": "rotated", "copies": True}], "partition": "user"}, 'partition "user" says itself who the clients are'),
-        ({"views": ["rotated"], "drift": {"at": [1], "what": "rotation"}}, 'view "rotated" turns the images already'),
-        ({"views": ["corrupted", "rotated"], "drift": {"at": [1]}}, "do not see the data differently, each in one way"),
+        ({"views": ["rotated"], "drift": {"at": [1], "what": "rotation"}}, 'view "rotated" rotates the images already'),
+        ({"views": ["corrupted", "rotated"], "drift": {"at": [1]}}, "this partition does not transform the data of groups"),
         ({"views": [{"name": "label_permutation", "groups": 2, "labels": [[0], [1]]}]}, "give each of 2 groups the labels 0 to 9"),
     ],
 )
