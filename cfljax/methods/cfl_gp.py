@@ -29,13 +29,7 @@ from cfljax.devices.quick import quick_jit
 from cfljax.kernels.kmeans import kmeans
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.before import Before
-from cfljax.round.clustered import Clustered
-from cfljax.round.common import first_models
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import Begun, State
+from cfljax.round.recipes import Before, Begun, Clustered, State, entry, first_models, option, similarity
 
 PAPER = "Kim et al. 2024"
 
@@ -47,7 +41,7 @@ class CFLGP(Clustered):
     compares_all, pairs = True, 0
 
     clusters: int = option(4, "number of models", low=1)
-    average: str = option("uniform", "weights of the participants inside a cluster", choices=AVERAGES)
+    average: str = option("uniform", "weights of the participants", choices=AVERAGES)
     period: int = option(2, "rounds from one clustering to the next", low=1)
     last: int = option(9, "the round after which clusters stay as they are", low=0)
     similarity: str = similarity(again=False)

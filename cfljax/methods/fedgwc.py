@@ -29,11 +29,7 @@ from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.state import Done, State
+from cfljax.round.recipes import Ask, Before, Done, State, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model
 
 PAPER = "Licciardi et al. 2025"
@@ -51,7 +47,7 @@ class FedGWC(FedAvg):
     gamma: float = option(0.1, "how fast affinity falls with the distance", low=0.0, traced=True)
     eps: float = option(1e-5, "mean squared change below which a cluster may be split", low=0.0, traced=True)
     notes: int = option(7, "the first local steps, whose losses count", low=1)
-    max_clusters: int = option(16, "most clusters there is room for; one more is an error", low=1)
+    max_clusters: int = option(16, "largest number of clusters; more are an error", low=1)
 
     def first(self, ask: Ask, state: State) -> State:
         """Remember W f32[C, C], and of each cluster the running mean f32[K] and the rounds i32[K] that it has been small."""

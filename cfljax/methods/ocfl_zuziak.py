@@ -24,12 +24,7 @@ from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import Done, State
+from cfljax.round.recipes import Ask, Before, Done, State, entry, option, similarity
 from cfljax.types import Array
 
 PAPER = "Zuziak et al. 2024"
@@ -42,7 +37,7 @@ class OCFLZuziak(FedAvg):
     splits, compares, compares_all, everybody = True, True, True, True
 
     algorithm: str = option("mean_shift", "what clusters the distances", choices=("mean_shift", "hdbscan"))
-    max_clusters: int = option(32, "most clusters there is room for; one more is an error", low=1)
+    max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)
     similarity: str = similarity(again=False)
 
     def first(self, ask: Ask, state: State) -> State:

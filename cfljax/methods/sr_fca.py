@@ -27,11 +27,7 @@ from cfljax import keys
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.similarity import shortened, similarity
-from cfljax.round.state import Begun, State
+from cfljax.round.recipes import Before, Begun, State, entry, option, shortened, similarity
 
 PAPER = "Vardhan et al. 2024"
 
@@ -47,7 +43,7 @@ class SRFCA(FedAvg):
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
     refine_every: int = option(10, "rounds of training before each refinement", low=1)
     refinements: int = option(2, "number of refinements", low=0)
-    max_clusters: int = option(32, "most clusters there is room for; one more is an error", low=1)
+    max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)
     similarity: str = similarity(again=False)
 
     def begin(self, ask: Before) -> Begun:
