@@ -114,7 +114,7 @@ def _check_reachable(name: str, builder: tfds.core.DatasetBuilder, folder: Path)
             return
     if hosts:
         raise DataError(
-            f"{name}: there is no network ({hosts[0]} cannot be resolved); run this on a machine with a network and copy the folder, "
+            f"{name}: there is no network ({hosts[0]} cannot be resolved); run this on a machine with one and copy the folder, "
             f"or copy a file {name}.npz into {folders(None)[0]}"
         )
 
