@@ -14,6 +14,7 @@ Readings:
   same. Option: none.
 - When. Paper: its program clusters at every second round below the tenth, by that round's training. Here: at these rounds, by
   separate training. Option: `period`, `last`.
+- Weights inside a cluster. Paper: its program has equal ones. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up; and the same for every client at each clustering.
 """

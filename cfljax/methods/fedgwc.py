@@ -46,7 +46,7 @@ At = tuple[Position, Array, Array]
 class FedGWC(FedAvg):
     """FedGWC: clusters split by how usual their members' training losses are."""
 
-    splits, own_steps, joins_on_arrival, newcomers_train = True, True, True, False
+    splits, own_steps, joins_on_arrival, compares_all, pairs = True, True, True, True, 1
 
     clients_per_cluster: int = option(10, "participants per round and cluster (train.participation is not used)", low=1)
     gamma: float = option(0.1, "decrease of the affinity with the distance", low=0.0, traced=True)
@@ -122,7 +122,7 @@ class FedGWC(FedAvg):
 
 
 def split(w: np.ndarray, gamma: float, most: int) -> np.ndarray:
-    """HOST. i64[n]: the parts of a cluster with the weights W f64[n, n], of fewer than `most`; all 0 if no split is good."""
+    """HOST. i64[n]: the split of a cluster with the weights W f64[n, n], of fewer than `most`; all 0 if no split is good."""
     from scipy.spatial.distance import cdist
     from sklearn.cluster import SpectralClustering
     from sklearn.manifold import SpectralEmbedding
@@ -131,14 +131,14 @@ def split(w: np.ndarray, gamma: float, most: int) -> np.ndarray:
     w = (w.T - w.min()) / max(np.ptp(w), 1e-8)
     across = (np.diagonal(w)[:, None] - w.T) ** 2
     affinity = np.exp(-gamma * (cdist(w, w, "sqeuclidean") - across - across.T)) * ~np.eye(len(w), dtype=bool)
-    best, parts = 1.0, np.zeros(len(w), int)
+    best, chosen = 1.0, np.zeros(len(w), int)
     for n in range(2, min(most, len(w))):
         same = {"n_components": n, "affinity": "precomputed", "random_state": 0}
         found = SpectralClustering(n, assign_labels="cluster_qr", **same).fit_predict(affinity)
         points = SpectralEmbedding(**same).fit_transform(affinity)
         if len(np.unique(found)) > 1 and (score := davies_bouldin_score(points, found)) < best:
-            best, parts = score, found
-    return parts
+            best, chosen = score, found
+    return chosen
 
 
 fedgwc = entry("fedgwc", FedGWC)

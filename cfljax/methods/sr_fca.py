@@ -10,7 +10,7 @@ Readings:
 - Near. Paper: below a number; its program can set it by a share of all pairs. Here: by a share. Option: `fraction`.
 - Clients of dissolved clusters. Paper: its program leaves them out. Here: they join the nearest cluster. Option: none.
 - Start of local models. Paper: its program draws one for each client. Here: w_0. Option: none.
-- Mean. Paper: trimmed. Here: the run's. Option: `average`, `train.robust`.
+- Mean. Paper: trimmed. Here: by samples. Option: `average`, `train.robust`.
 
 Communication per participant and round: one model down, one update up; and the same once for every client, before the first
 round. A client that arrives later gets all models once, and joins the cluster with the least loss.

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from experiments.replication.measured import Section, with_draws
-from experiments.replication.published import Claim, Page
+from experiments.replication.papers import Page
+from experiments.replication.published import Claim
 from experiments.replication.tables import table
 from experiments.replication.verdicts import (
     AGAIN,

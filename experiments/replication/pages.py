@@ -14,7 +14,8 @@ from experiments.replication import overview
 from experiments.replication.effects import effects, panels
 from experiments.replication.measured import Section, section
 from experiments.replication.paper_figures import colours_of, picture
-from experiments.replication.published import Page, read_published
+from experiments.replication.papers import Page
+from experiments.replication.published import read_published
 from experiments.replication.tables import not_run, section_text
 from experiments.todo import Hours, hours_left
 

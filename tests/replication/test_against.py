@@ -165,13 +165,16 @@ def test_runs_with_draws_of_the_data_of_their_own_say_so_and_are_all_counted(pla
 def test_the_page_of_a_paper_shows_its_main_claims_and_all_if_none_is_main(place):
     Store(place / "runs").write_spec("")
     page = pages_of(place)["a_paper.md"]
-    assert row_of(page, "IFCA beats FedAvg, by 30 points")[3] == "**reproduces**" and "| FeSEM is between them |" in page
+    assert (
+        row_of(page, "Table 1, digits: IFCA beats FedAvg, by 30 points")[3] == "**reproduces**"
+        and "FeSEM is between them |" in page
+    )
     (place / "published.toml").write_text(FILE.replace('text = "IFCA beats', 'main = true\ntext = "IFCA beats'))
     page = pages_of(place)["a_paper.md"]
-    assert "| IFCA beats FedAvg, by 30 points |" in page and "| FeSEM is between them |" not in page
+    assert "| Table 1, digits: IFCA beats FedAvg, by 30 points |" in page and "FeSEM is between them |" not in page
     assert "[All 2 claims, and how verdicts are found]" in page
     before, folded = page.split("<details", 1)
-    assert "| IFCA beats" in before and "| FeSEM |" not in folded  # a cell that nobody ran
+    assert "IFCA beats" in before and "| FeSEM |" not in folded  # a cell that nobody ran
 
 
 def test_a_claim_says_for_which_settings_it_holds(place):
@@ -237,7 +240,6 @@ title = "Over <rounds>"
 history = "accuracy"
 curves = { "FedAvg" = { label = "fedavg" }, "nobody" = { label = "none" } }
 points = { "FedAvg" = [[3, 55.0]] }
-levels = { "nobody" = 70.0 }
 """
     (place / "published.toml").write_text(FILE + figure)
     pages = pages_of(place)
@@ -246,7 +248,7 @@ levels = { "nobody" = 70.0 }
     shapes = [element.tag.split("}")[1] for element in image.iter()]
     assert shapes.count("polyline") == 1 and shapes.count("circle") == 1
     texts = [element.text for element in image.iter() if element.tag.endswith("text")]
-    assert "Over <rounds>" in texts and "FedAvg (3)" in texts and "circles and dashes: published" in texts
+    assert "Over <rounds>" in texts and "FedAvg (3)" in texts and "circles: published" in texts
     assert "![Over <rounds>](a_paper-1-1.svg)" in pages["a_paper.md"] and "svg" not in pages[""]
     assert "## [A paper (2020)](to/a_paper.md)" in pages[""] and '<details id="table-1-digits"' in pages["a_paper.md"]
 
