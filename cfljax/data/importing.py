@@ -155,7 +155,7 @@ def make_source(name: str, where: str, parts: list[Part], share: float) -> tuple
     names, (y_train, y_test) = number_classes(where, train, test)
     if not len(y_test):
         each = "class" if train.user is None else "owner"
-        line = f"{where}: no test samples, as each {each} has few samples; give a larger --test-fraction, or --test"
+        line = f"{where}: no test samples, because each {each} has few samples; give a larger --test-fraction, or --test"
         warnings.warn(line, DataWarning, stacklevel=2)
     if y_train.ndim == 1 and len(unseen := np.setdiff1d(y_test, y_train)):
         line = f"{where}: {len(unseen)} classes have test samples and no training samples, such as {names[unseen[0]]}"
