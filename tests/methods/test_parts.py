@@ -213,6 +213,8 @@ BODY_SIZE, HEAD_SIZE = 49, 32
     [
         ("fedper", {}, BODY_SIZE, BODY_SIZE),
         rarely("lg_fedavg", {}, HEAD_SIZE, HEAD_SIZE),
+        # all nine train in the warm-up, and once more for the clustering
+        ({"name": "fl_hc", "warmup_rounds": 1}, {"parts": {"head": "client"}}, BODY_SIZE * 23 / 10, BODY_SIZE * 23 / 10),
         (IN_PARTS, {"parts": {"body": "all"}}, 2 * HEAD_SIZE + BODY_SIZE, HEAD_SIZE + BODY_SIZE),
         rarely(IN_PARTS, {"parts": {"dense_0": "all", "dense_1": "client"}}, BODY_SIZE, BODY_SIZE),
         rarely("fedper", {"compress": {"name": "topk", "keep": 0.5}}, BODY_SIZE, 2 * 25),
