@@ -124,4 +124,4 @@ def test_notebooks_run_in_jupyter(notebook, monkeypatch):
     nbformat.validate(content)
     nbclient.NotebookClient(content, timeout=600, startup_timeout=300, kernel_name="python3").execute()
     shown = json.dumps(content)
-    assert "image/png" in shown and ("<svg" in shown or notebook.stem == "kernels")
+    assert "image/png" in shown
