@@ -65,9 +65,10 @@ def _told_apart(runs: list[Unit]) -> Iterator[set[str]]:
 
 
 def again(run: Result, rounds: int) -> Result:
-    """Run it again for that many rounds."""
+    """Run it again for that many rounds, up to the next that it was evaluated in."""
     table = {part: {k: v for k, v in run.config[part].items() if v is not None} for part in ("data", "model", "method", "train")}
-    table["train"]["rounds"] = min(rounds, table["train"]["rounds"])
+    seen = run.history["round"]
+    table["train"]["rounds"] = int(min(seen[seen >= rounds], default=seen[-1]))
     plugins = [str(RECORDS.parent.parent / path) for path in run.config.get("plugins", [])]
     return one_run(table | {"seeds": [run.seed], "method": [table["method"]], "plugins": plugins})
 
