@@ -17,14 +17,14 @@ FEATURES = re.compile(
 )
 """Words of features that belong to a stage of the round, not to a method."""
 BUDGETS = {
-    "package": 38_959,
+    "package": 39_243,
     "core": 14_040,
     "method file, median": 58,
     "method file, most": 199,
     "imports of a method file, median": 9,
     "imports of a method file, most": 19,
     "lines of method files that name a feature": 51,
-    "tests": 34_790,
+    "tests": 35_015,
     "docs, kB": 349,
 }
 """What is measured -> the most that it may be. The design's goals: 25,000; 10,000; 50; 150; 6; 10; 0; 24,000; 350."""
