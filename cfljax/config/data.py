@@ -16,8 +16,7 @@ from cfljax.config.frozen import canonical, to_essential, to_plain
 from cfljax.config.views import read_views
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.federation import PARTITIONS
-from cfljax.federation.drift import DriftOptions
-from cfljax.federation.views import Crossed, GroupView, divide_with_views
+from cfljax.federation.options import Crossed, DriftOptions, GroupView
 from cfljax.registry.checksums import hash_file, hash_or_failure, hash_parts
 from cfljax.registry.options import Options, T, Table, check, list_files, option, show
 
@@ -223,6 +222,8 @@ class Data:
 
     def deal(self, source: Source) -> Parts:
         """Divide the samples among clients, whatever was planned."""
+        from cfljax.federation.views import divide_with_views
+
         make, seed = PARTITIONS.entry(self.partition).make, int(self.seed)
         if self.views:
             return divide_with_views(make, self.parts, Crossed(self.views, self.view_shares, self.true_groups), source, seed)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from cfljax.config.frozen import to_plain
 from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
-from cfljax.federation.drift import DriftOptions
-from cfljax.federation.views import GroupView
+from cfljax.federation.options import DriftOptions, GroupView
 from cfljax.registry.options import Options, Table, check, show
 
 _IN_VIEWS = ("rotated", "label_swap", "label_permutation", "feature_shift")

@@ -21,7 +21,7 @@ from cfljax.config.tables import RESERVED_KEYS, Draft, make_data_drafts, make_me
 from cfljax.config.train import Train
 from cfljax.config.values import MAX_RUNS, Field, expand_axis, list_fields
 from cfljax.errors import SpecError, suggest
-from cfljax.federation.drift import DriftOptions, last_change
+from cfljax.federation.options import DriftOptions
 from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, check_value, show
 
@@ -209,6 +209,8 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
 
 
 def _check_drift(drift: DriftOptions, train: Train) -> None:
+    from cfljax.federation.drift import last_change
+
     last = drift.at[-1] if drift.file is None else last_change(Path(drift.file).expanduser())
     if last >= train.rounds:
         given = f"at = {show(drift.at)}" if drift.file is None else f'file = "{drift.file}"'

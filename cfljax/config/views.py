@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from cfljax.errors import SpecError, suggest
-from cfljax.federation import VIEWS, common
-from cfljax.federation.views import Crossed, GroupView
+from cfljax.federation import VIEWS
+from cfljax.federation.options import Crossed, GroupView
 from cfljax.registry.options import Options, check, check_value, show
 
 
 def read_views(crossed: Crossed, partition: str, parts: Options, where: str) -> tuple[GroupView, ...]:
     """Check the views, names or tables, for this partition with its options. Raises a SpecError."""
+    from cfljax.federation.common import Sized
+
     found: dict[str, GroupView] = {}
     for each in crossed.views:
         view = _read_view(each, f"{where}.views")
         if view.name in found:
             raise SpecError(f'{where}.views: has "{view.name}" twice; give each view once')
-        if view.copies and (not isinstance(parts, common.Sized) or getattr(parts, "holdout", False)):
-            why = "holds samples out" if isinstance(parts, common.Sized) else "defines the clients itself"
+        if view.copies and (not isinstance(parts, Sized) or getattr(parts, "holdout", False)):
+            why = "holds samples out" if isinstance(parts, Sized) else "defines the clients itself"
             raise SpecError(f'{where}.views.{view.name}.copies = true: partition "{partition}" {why}; leave copies out')
         found[view.name] = view
     if found and partition in VIEWS:

@@ -13,7 +13,7 @@ import numpy as np
 
 from cfljax.errors import DataError, SpecError
 from cfljax.federation.groups import add_view, count_views, rotations
-from cfljax.registry.options import option, show
+from cfljax.federation.options import DriftOptions
 from cfljax.types import Drift, Parts, Source, on_host
 
 TURN_DEGREES = 90.0
@@ -29,41 +29,6 @@ class Change(NamedTuple):
     round: int
     client: int
     group: int
-
-
-@dataclasses.dataclass(frozen=True)
-class DriftOptions:
-    """Changes that are drawn (`at`), or read from a file."""
-
-    kind: str = option(
-        "sudden",
-        "all at once; one after another between the two rounds of `at`; or away and back at each round of `at`",
-        choices=("sudden", "incremental", "recurrent"),
-    )
-    at: tuple[int, ...] = option((), "rounds in which clients change", low=1)
-    share: float = option(0.5, "share of the clients that change", above=0, high=1)
-    what: str = option(
-        "group",
-        "what changes: a client's true group, all its labels, or its images (rotated by 90 degrees)",
-        choices=("group", "labels", "rotation"),
-    )
-    file: str | None = option(None, "a CSV file of changes (round,client,group) instead of kind, at and share", file=True)
-
-    def check(self, where: str) -> None:
-        """Reject rounds that do not ascend, or that the kind cannot have."""
-        if self.file is not None:
-            return
-        if not self.at or list(self.at) != sorted(set(self.at)):
-            raise SpecError(f"{where}.at = {show(self.at)}: must be rounds in ascending order, as in [30, 60]")
-        if self.kind == "incremental" and len(self.at) != 2:
-            raise SpecError(f'{where}.at = {show(self.at)}: kind = "incremental" needs two rounds, the first and the last')
-
-    @property
-    def spans(self) -> list[tuple[int, int]]:
-        """(first, last round) of each change that is drawn; empty if they come from a file."""
-        if self.kind == "incremental" and self.at:
-            return [(self.at[0], self.at[1])]
-        return [(begin, begin) for begin in self.at]
 
 
 def apply_drift(options: DriftOptions, parts: Parts, source: Source, seed: int) -> tuple[Parts, Drift]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,34 +14,8 @@ from cfljax.errors import SpecError
 from cfljax.federation import VIEWS
 from cfljax.federation.common import Partition, bad_option, group_blocks, proportional_sizes
 from cfljax.federation.groups import count_views
-from cfljax.registry.options import Options, Table
+from cfljax.federation.options import Crossed, GroupView
 from cfljax.types import Parts, Source
-
-
-@dataclasses.dataclass(frozen=True)
-class GroupView:
-    """An entry of `data.views`."""
-
-    name: str
-    copies: bool
-    """Whether each of its groups divides all samples; False: they share them."""
-    options: Any = dataclasses.field(metadata={"beside": True})
-    """An instance of the view's Options class."""
-
-    def written(self, plain: Callable[[Options], Table]) -> Table | str:
-        """Return the entry as a spec writes it."""
-        table = {"name": self.name} | ({"copies": True} if self.copies else {}) | plain(self.options)
-        return table if len(table) > 1 else self.name
-
-
-class Crossed(NamedTuple):
-    """Views whose groups are crossed."""
-
-    views: tuple[GroupView, ...]
-    shares: tuple[float, ...]
-    """The share of the clients in each combination; none: all have as many."""
-    true_groups: str | None
-    """The name of a view, or "partition"; None: the combinations."""
 
 
 def divide_with_views(make: Partition, options: Any, crossed: Crossed, source: Source, seed: int) -> Parts:

@@ -12,8 +12,9 @@ from cfljax.config import read_spec
 from cfljax.devices.machine import describe_machine
 from cfljax.errors import DataError, SpecError
 from cfljax.experiment.assemble import assemble, host_federation
-from cfljax.federation.drift import DriftOptions, draw_changes, phases, read_changes
+from cfljax.federation.drift import draw_changes, phases, read_changes
 from cfljax.federation.gather import samples
+from cfljax.federation.options import DriftOptions
 
 ROTATED = {"name": "digits", "partition": "rotated", "groups": 4, "clients": 20}
 FIRST = np.arange(40) % 4
