@@ -24,7 +24,7 @@ BUDGETS = {
     "imports of a method file, median": 9,
     "imports of a method file, most": 19,
     "lines of method files that name a feature": 51,
-    "tests": 35_480,
+    "tests": 35_487,
     "docs, kB": 351,
 }
 """What is measured -> the most that it may be. The design's goals: 25,000; 10,000; 50; 150; 6; 10; 0; 24,000; 350."""
