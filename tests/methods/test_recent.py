@@ -110,7 +110,14 @@ def test_sr_fca_follows_the_plain_program(fraction, clusters):
     models, key = dict.fromkeys(set(labels), w0), functools.partial(plain.round_key, SEED)
     start = np.array(list(models.values()))
     models, labels = host_clusters.rounds(NET, clients, start, labels, key, lambda t: plain.cohort(SEED, t, ALL, 5), rule, 4)
-    options = {"fraction": fraction, "pretrain_epochs": 3, "refine_every": 2, "refinements": 1, "max_clusters": CLIENTS}
+    options = {
+        "fraction": fraction,
+        "min_size": 2,
+        "pretrain_epochs": 3,
+        "refine_every": 2,
+        "refinements": 1,
+        "max_clusters": CLIENTS,
+    }
     out = play.rounds("sr_fca", federation(), 4, 5, SEED, **options)
     check(out, models, labels)
     assert len(models) == clusters
