@@ -65,7 +65,7 @@ def compile_programs(target: str, spec: Row) -> Iterator[Any]:
         backend=platform, kind=devices[0].device_kind, devices=len(devices), memory=memory, mesh=mesh, absent=tuple(devices)
     )
     runs = read_spec(spec).runs()
-    (batch,) = batching.batches(runs, len(runs))
+    (batch,) = batching.make_batches(runs, len(runs))
     with jax.enable_x64(False), jax.threefry_partitionable(True):
         parts = assemble.assemble(batch.first, batch.width, machine)
         parts = parts._replace(federation=jax.tree.map(np.asarray, parts.federation))

@@ -43,9 +43,9 @@ def carry_out(runs: list[Any], limit: int | None = None, **options: Any) -> tupl
     """(the parts, an Output per run) of runs that go through one program, as the launchers do it."""
     from cfljax.engine.simulate import simulate
     from cfljax.experiment import assemble
-    from cfljax.experiment.batching import batches
+    from cfljax.experiment.batching import make_batches
 
-    (batch,) = batches(runs, limit or len(runs))
+    (batch,) = make_batches(runs, limit or len(runs))
     parts = assemble.assemble(batch.first, batch.width, machine())._replace(program_key=batch.program_key)
     return parts, simulate(parts, batch.seeds, batch.hypers, **options)
 
@@ -75,10 +75,10 @@ def schedule(table: dict[str, Any], rounds: int) -> np.ndarray:
     from benchmarks.shared import drawn
     from cfljax.config import read_spec
     from cfljax.experiment import assemble
-    from cfljax.experiment.batching import hyper_of
+    from cfljax.experiment.batching import list_hyper
 
     run = read_spec(table).runs()[0]
-    return drawn(assemble.assemble(run, 1, machine()), run.seed, hyper_of(run), rounds)[0]
+    return drawn(assemble.assemble(run, 1, machine()), run.seed, list_hyper(run), rounds)[0]
 
 
 def peak_rss_mib(children: bool = False) -> float:

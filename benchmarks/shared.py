@@ -58,12 +58,12 @@ def contents(workload: Workload, rounds: int, place: Path | None, turn: int = 1)
     rounds."""
     from cfljax.devices.machine import describe_machine
     from cfljax.experiment import assemble
-    from cfljax.experiment.batching import hyper_of
+    from cfljax.experiment.batching import list_hyper
 
     run = run_of(workload, rounds, place)
     parts = assemble.assemble(run, 1, describe_machine())
     host = assemble.host_federation(run)
-    schedule, models = drawn(parts, run.seed, hyper_of(run), rounds)
+    schedule, models = drawn(parts, run.seed, list_hyper(run), rounds)
     x, y = _samples(host)
     arrays = {
         "x": x, "y": y, "start": np.asarray(host.train.start), "count": np.asarray(host.train.count),

@@ -68,7 +68,7 @@ def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = Fals
     from cfljax.devices.cores import use_cores
     from cfljax.devices.machine import describe_machine
     from cfljax.errors import SpecError, SpecWarning
-    from cfljax.experiment.batching import batches
+    from cfljax.experiment.batching import make_batches
     from cfljax.files import use_compilation_cache
     from cfljax.launch.batch import run_batch
     from cfljax.launch.progress import Progress
@@ -89,7 +89,7 @@ def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = Fals
         def report(done: int, accuracy: float | None) -> None:
             bar.update(done - bar.done, accuracy)
 
-        record, arrays = run_batch(batches(runs, 1)[0], machine, "models", progress=report, catch=False)[0]
+        record, arrays = run_batch(make_batches(runs, 1)[0], machine, "models", progress=report, catch=False)[0]
     return Result(record, arrays)
 
 
@@ -137,12 +137,12 @@ def tune(
     same folder, it goes on where it stopped."""
     from cfljax.config import read_spec
     from cfljax.launch import search
-    from cfljax.launch.search_plan import lay_out
+    from cfljax.launch.search_plan import plan_search
     from cfljax.launch.sweep import Options
     from cfljax.results.result import Results
 
     checked = read_spec(spec, sets)
-    plan = lay_out(checked, metric, budget)
+    plan = plan_search(checked, metric, budget)
     store = _opened(out, checked.name)
     _, last = search.tune(checked, plan, store, Options(keep, quiet), None if then_compare is None else list(then_compare))
     return Results(store.folder, sweep=last.shown())

@@ -54,19 +54,19 @@ def add_flags_of_sweeps(flags: argparse.ArgumentParser) -> None:
     add("--processors", help=argparse.SUPPRESS)
 
 
-def words_of_sweeps(flags: argparse.Namespace, folder: str | Path) -> list[str]:
+def list_sweep_flags(flags: argparse.Namespace, folder: str | Path) -> list[str]:
     """Return the flags of `add_flags_of_sweeps` for a worker on the same folder."""
     words = ["--out", str(folder), "--keep", flags.keep] + ["--no-cache"] * flags.no_cache
     words += [word for flag in flags.set for word in ("--set", flag)]
     return words + [word for flag in flags.plugin for word in ("--plugin", flag)]
 
 
-def starter(name: str) -> str:
+def read_starter(name: str) -> str:
     """Read a file in `starter/`, from which users' files are made."""
     return (Path(__file__).parent / "starter" / name).read_text(encoding="utf-8")
 
 
-def link(path: Path) -> str:
+def format_link(path: Path) -> str:
     """Format the path of a file, in a terminal as a link to it."""
     return f"\033]8;;{path.resolve().as_uri()}\033\\{path}\033]8;;\033\\" if sys.stdout.isatty() else str(path)
 

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from cfljax.commands import COMMANDS, starter
+from cfljax.commands import COMMANDS, read_starter
 from cfljax.config.values import Field, list_fields
 from cfljax.data import SOURCES
 from cfljax.federation import PARTITIONS
@@ -90,7 +90,7 @@ def bash() -> str:
     parts["VALUES"] = "\n".join(f'      "{flag}") values="{" ".join(values)}" ;;' for flag, values in taken.items())
     lines = {name: (*words.first, *words.flags) for name, words in every.items()} | {"completion": tuple(SHELLS)}
     parts["WORDS"] = "\n".join(f'      {name}) words="{" ".join(words)}" ;;' for name, words in lines.items())
-    script = starter("completion.bash").rstrip()
+    script = read_starter("completion.bash").rstrip()
     for name, text in parts.items():
         script = script.replace(f"@{name}", text)
     return script

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cfljax.commands import command_parser, data, starter
+from cfljax.commands import command_parser, data, read_starter
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
 
@@ -30,9 +30,9 @@ def parser(prog: str = "python -m cfljax.init") -> argparse.ArgumentParser:
 def run(flags: argparse.Namespace) -> int:
     """Import the data if they are files, write the spec, and say what is next."""
     if flags.source is None:
-        spec = starter("spec.toml") + f'\n[[method]]\nname = "{PLUGIN[:-3]}"  # {PLUGIN}\n'
+        spec = read_starter("spec.toml") + f'\n[[method]]\nname = "{PLUGIN[:-3]}"  # {PLUGIN}\n'
         spec = spec.replace("seeds =", f'plugins = ["{PLUGIN}"]\nseeds =')
-        _write({PLUGIN: starter("my_method.txt"), "digits.toml": _filled(spec, DIGITS)})
+        _write({PLUGIN: read_starter("my_method.txt"), "digits.toml": _filled(spec, DIGITS)})
         print(f"next: cfljax run {PLUGIN[:-3]} --plugin {PLUGIN} --set data.partition=rotated\nthen: cfljax sweep digits.toml")
         return 0
     from cfljax.commands.describe import describe
@@ -47,7 +47,7 @@ def run(flags: argparse.Namespace) -> int:
     if (name := str(table["name"])) and names_of(name, flags.dir).tokens is not None:
         raise SpecError(f"{name}: its samples are texts, which need a model of their own; write the spec yourself (docs/data.md)")
     print(describe(name, [f"data.{key}={show(value)}" for key, value in table.items() if key != "name"]))
-    _write({str(file): _filled(starter("spec.toml"), {**table, "normalise": table.get("normalise", "unit")})})
+    _write({str(file): _filled(read_starter("spec.toml"), {**table, "normalise": table.get("normalise", "unit")})})
     print(f"{_time(file)}\nnext: cfljax sweep {file}")
     return 0
 

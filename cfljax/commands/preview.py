@@ -18,11 +18,11 @@ def dry_run(spec: Spec) -> None:
     from cfljax.commands.methods import describe
     from cfljax.experiment import assemble, batching
     from cfljax.experiment.dry_run import dry_run as would_run
-    from cfljax.experiment.model_size import size_of_run
-    from cfljax.experiment.privacy import Crowd, crowd_of
+    from cfljax.experiment.model_size import count_run_size
+    from cfljax.experiment.privacy import Crowd, find_crowd
     from cfljax.experiment.several import check_clients, check_labels
 
-    batches = batching.batches(spec.runs(), 1)
+    batches = batching.make_batches(spec.runs(), 1)
     sizes: dict[str, batching.Size] = {}
 
     def size(batch: batching.Batch) -> batching.Size:
@@ -31,17 +31,17 @@ def dry_run(spec: Spec) -> None:
             check_clients(batch.first, federation)
             check_labels(batch.first, federation)
             assemble.check_tokens(batch.first)
-            sizes[batch.id] = size_of_run(batch.first, federation)
+            sizes[batch.id] = count_run_size(batch.first, federation)
         return sizes[batch.id]
 
     def crowd(batch: batching.Batch) -> Crowd:
-        return crowd_of(assemble.host_federation(batch.first))
+        return find_crowd(assemble.host_federation(batch.first))
 
     for message in spec.warnings:
         print(f"cfljax: {message}", file=sys.stderr)
     sent = {run.label: describe(run.method).communication or "as its docstring says" for run in spec.runs()}
     print(would_run(batches, size, crowd, [f"  {label}: {words}" for label, words in sent.items()]))
-    if any(batching.held(batch.first, size(batch)) > NO_DEVICE_HAS_LESS for batch in batches):
+    if any(batching.count_held(batch.first, size(batch)) > NO_DEVICE_HAS_LESS for batch in batches):
         from cfljax.devices.machine import (
             describe_machine,  # starts JAX's backend, which takes seconds where there are accelerators
         )
@@ -53,11 +53,11 @@ def dry_run(spec: Spec) -> None:
 def time_of(spec: Spec) -> str:
     """Estimate the time that the spec would take on this machine."""
     from cfljax.experiment import assemble, batching, times
-    from cfljax.experiment.model_size import size_of_run
+    from cfljax.experiment.model_size import count_run_size
 
-    batches = batching.batches(spec.runs(), 1)
-    sizes = [size_of_run(batch.first, assemble.host_federation(batch.first)) for batch in batches]
-    return times.in_words(times.estimate(batches, sizes))
+    batches = batching.make_batches(spec.runs(), 1)
+    sizes = [count_run_size(batch.first, assemble.host_federation(batch.first)) for batch in batches]
+    return times.describe_estimates(times.estimate(batches, sizes))
 
 
 def explain(spec: Spec, workers: int | None) -> int:
@@ -66,7 +66,7 @@ def explain(spec: Spec, workers: int | None) -> int:
     from cfljax.devices.machine import describe_machine
     from cfljax.engine.compiling import explain_form
     from cfljax.experiment import assemble, batching, execution, times
-    from cfljax.experiment.model_size import size_of_run
+    from cfljax.experiment.model_size import count_run_size
     from cfljax.experiment.widths import batch_limit
 
     runs = spec.runs()
@@ -75,9 +75,9 @@ def explain(spec: Spec, workers: int | None) -> int:
     machine = describe_machine(speed=None)
     print(execution.explain_machine(machine))
     lines: dict[str, str] = {}
-    batches, sizes = batching.batches(runs, functools.partial(batch_limit, machine=machine)), []
+    batches, sizes = batching.make_batches(runs, functools.partial(batch_limit, machine=machine)), []
     for batch in batches:
-        sizes.append(size_of_run(batch.first, assemble.host_federation(batch.first)))
+        sizes.append(count_run_size(batch.first, assemble.host_federation(batch.first)))
         if batch.program_key not in lines:
             federation = assemble.federation_of(batch.first)
             model = assemble.model_of(batch.first, federation)
@@ -86,5 +86,5 @@ def explain(spec: Spec, workers: int | None) -> int:
             form = explain_form(assemble.assemble_batch(batch, machine))
             lines[batch.program_key] = f"{execution.explain(name, choice)}\n  {form}"
     print("\n".join(lines.values()))
-    print(times.in_words(times.estimate(batches, sizes)))
+    print(times.describe_estimates(times.estimate(batches, sizes)))
     return 0

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from cfljax.commands import accuracy, command_parser, link
+from cfljax.commands import accuracy, command_parser, format_link
 from cfljax.errors import SpecError, suggest
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def run(flags: argparse.Namespace) -> int:
     if bad := ", ".join(f"{ended[status]} {status}" for status in ("diverged", "failed") if ended[status]):
         print(f"\n{bad} of {ended.total()} runs; the page lists them")
     page = write(data, flags.out or default_folder(flags.folders), not flags.no_figures, flags.dpi)
-    print(f"\nreport: {link(page)}")
+    print(f"\nreport: {format_link(page)}")
     return 0
 
 

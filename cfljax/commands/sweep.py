@@ -10,7 +10,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import accuracy, add_flags_of_sweeps, command_parser, link, preview, warn_of_divergence, words_of_sweeps
+from cfljax.commands import (
+    accuracy,
+    add_flags_of_sweeps,
+    command_parser,
+    format_link,
+    list_sweep_flags,
+    preview,
+    warn_of_divergence,
+)
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -72,8 +80,8 @@ def run(flags: argparse.Namespace) -> int:
     shape = _devices(flags)
     from cfljax.devices import distributed
     from cfljax.launch import workers
-    from cfljax.launch.plan_file import mesh_of
-    from cfljax.launch.sweep import Options, carry_out, follow, joined
+    from cfljax.launch.plan_file import choose_mesh
+    from cfljax.launch.sweep import Options, carry_out, follow_leader, run_together
     from cfljax.report.tables import comparison
     from cfljax.report.write import LivePage, report
     from cfljax.results.result import Results
@@ -84,18 +92,18 @@ def run(flags: argparse.Namespace) -> int:
     options = Options(flags.keep, flags.quiet, flags.retry_failed, chosen, part, shape)
     if flags.as_worker:
         return workers.be_worker(flags.as_worker, flags.processors, spec, Store(folder), options)
-    with joined(spec, shape):
+    with run_together(spec, shape):
         if not distributed.leads():
-            return follow(spec)
+            return follow_leader(spec)
         store = Store(folder)
-        mesh_of(store, store.read_plan() or {}, shape)
+        choose_mesh(store, store.read_plan() or {}, shape)
         store.write_spec(_as_written(flags))
         store.log({"event": "start", "command": shlex.join(["cfljax", "sweep", *_for_workers(flags, folder)]), "time": time.time()})
         if not flags.no_report:
             live = LivePage(folder, spec.shown(), flags.target, flags.open)
             options = options._replace(ended=live.write)
             if sys.stdout.isatty() and not flags.quiet:
-                print(f"Report, while runs go on: {link(live.path)}")
+                print(f"Report, while runs go on: {format_link(live.path)}")
         logged = spec.shown() | {"named": spec.named()}
         with following(folder, flags.log, logged, lambda line: print(line, file=sys.stderr)):
             if shape is not None:
@@ -108,7 +116,7 @@ def run(flags: argparse.Namespace) -> int:
     ended = f"{outcome.done} done, {outcome.diverged} diverged, {outcome.failed} failed"
     print(f"\n{spec.name}: {computed}; {ended}. Results: {folder}")
     if not flags.no_report:
-        print(f"Report: {link(report(results))}")
+        print(f"Report: {format_link(report(results))}")
     warn_of_divergence(results.records.values())
     for record in results.records.values():
         if record["status"] == "failed":
@@ -209,4 +217,4 @@ def _as_written(flags: argparse.Namespace) -> str:
 
 def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
     shard = [] if flags.shard is None else ["--shard", flags.shard]
-    return [*filter(None, [flags.spec]), *words_of_sweeps(flags, folder), *shard]
+    return [*filter(None, [flags.spec]), *list_sweep_flags(flags, folder), *shard]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import add_flags_of_sweeps, command_parser, link, words_of_sweeps
+from cfljax.commands import add_flags_of_sweeps, command_parser, format_link, list_sweep_flags
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -47,7 +47,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.config.flags import parse_value
     from cfljax.config.grid import read_seeds
     from cfljax.launch.search import Hands, tune
-    from cfljax.launch.search_plan import lay_out
+    from cfljax.launch.search_plan import plan_search
     from cfljax.launch.sweep import Options
     from cfljax.report.tables import comparison
     from cfljax.report.tuning import dry_run, text
@@ -60,7 +60,7 @@ def run(flags: argparse.Namespace) -> int:
     if flags.budget is not None and not flags.budget > 0:
         raise SpecError(f"--budget {flags.budget:g}: must be more than 0 runs")
     spec = read_spec(flags.spec, flags.set, plugins=flags.plugin)
-    plan = lay_out(spec, flags.metric, flags.budget)
+    plan = plan_search(spec, flags.metric, flags.budget)
     seeds = None if flags.then_compare is None else read_seeds(parse_value(flags.then_compare, "--then-compare"))
     if flags.dry_run:
         print(dry_run(plan))
@@ -80,7 +80,7 @@ def run(flags: argparse.Namespace) -> int:
         print(f"\n{comparison(results)}")
     print(f"\n{spec.name}: results: {store.folder}")
     if not flags.no_report:
-        print(f"Report: {link(report(results))}")
+        print(f"Report: {format_link(report(results))}")
     failed = sum(record["status"] == "failed" for record in results.records.values())
     if failed:
         print(f"cfljax: {failed} runs failed", file=sys.stderr)
@@ -90,15 +90,17 @@ def run(flags: argparse.Namespace) -> int:
 def _be_worker(flags: argparse.Namespace, spec: Spec, plan: Plan, store: Store, options: Options, seeds: list[int] | None) -> int:
     """Work on a rung, or on the comparison after the search, for the process that has started this one."""
     from cfljax.launch import workers
-    from cfljax.launch.search import be_climber, final
-    from cfljax.launch.tuning import begun
+    from cfljax.launch.search import be_climber, make_last_spec
+    from cfljax.launch.tuning import start_record
 
     if flags.rung is not None:
         return be_climber(flags.as_worker, flags.processors, flags.rung, spec, plan, store, options)
-    return workers.be_worker(flags.as_worker, flags.processors, final(spec, plan, begun(plan, store), seeds), store, options)
+    return workers.be_worker(
+        flags.as_worker, flags.processors, make_last_spec(spec, plan, start_record(plan, store), seeds), store, options
+    )
 
 
 def _for_workers(flags: argparse.Namespace, folder: Path) -> list[str]:
-    words = [flags.spec, *words_of_sweeps(flags, folder), "--metric", flags.metric]
+    words = [flags.spec, *list_sweep_flags(flags, folder), "--metric", flags.metric]
     words += [] if flags.budget is None else ["--budget", repr(flags.budget)]
     return words + ([] if flags.then_compare is None else ["--then-compare", flags.then_compare])

@@ -24,13 +24,13 @@ from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment import federations
 from cfljax.experiment.batching import Batch
 from cfljax.experiment.execution import choose
-from cfljax.experiment.features import featured
+from cfljax.experiment.features import compute_features
 from cfljax.experiment.federations import (
     FederationKey,
     device_federation,
     federation_of,
+    flatten_samples,
     host_federation,
-    in_lines,
     key_of,
     sample_shape,
 )
@@ -64,7 +64,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     sharded = _shards(run, shape.clients, machine)
     federation = host_federation(run) if sharded else federation_of(run)
     if not machine.sequential:
-        federation = in_lines(federation)
+        federation = flatten_samples(federation)
     model = model_of(run, federation)
     check_tokens(run)
     _warn_of_equal_starts(run, model)
@@ -259,7 +259,7 @@ def _featured(key: FederationKey, name: str, options: Value, meaning: str) -> Fe
     assert divided.whole is not None
     network = models.build(name, options, sample_shape(federation), federation.classes, federation.several)
     whole = divided.whole(divided.unravel(divided.init(keys.root(0))))
-    return featured(network, whole, federation)
+    return compute_features(network, whole, federation)
 
 
 @functools.lru_cache(maxsize=1)
@@ -293,5 +293,5 @@ def _forget() -> None:
     """Clear the caches of what was made by name, because a plug-in has been redefined."""
     for kept in (data.load_checked, _featured, _grams, _model, _method):
         kept.cache_clear()
-    federations.forget()
+    federations.clear_caches()
     compiled.forget()

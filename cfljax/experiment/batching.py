@@ -43,7 +43,7 @@ class Size(NamedTuple):
     """Numbers of the features of a frozen body, which are computed once and kept."""
 
 
-def size_of(federation: Federation, parameters: int) -> Size:
+def count_size(federation: Federation, parameters: int) -> Size:
     """Return the sizes of a run with this federation and a model with this number of parameters."""
     from cfljax.federation.pack import count_bytes  # which needs JAX; reading a spec and batching its runs do not
 
@@ -101,10 +101,10 @@ class Batch:
     @property
     def hypers(self) -> list[dict[str, float]]:
         """The traced numbers of each place in the program."""
-        return [hyper_of(run) for run in self.padded]
+        return [list_hyper(run) for run in self.padded]
 
 
-def hyper_of(run: Run) -> dict[str, float]:
+def list_hyper(run: Run) -> dict[str, float]:
     """Return the numbers of a run that reach compiled code: the traced options of `train` and of the method."""
     training = dict(_once(run.train, "_traced", lambda: list_traced(run.train)))
     of_method = _once(run.options, "_traced", lambda: list_traced(run.options))
@@ -140,13 +140,13 @@ def static_key(run: Run, seed: bool = True) -> str:
         f"{run.model.name} {canonical(run.model.options)}",
         f"{run.method} {_static(run.options)}",
         _static(run.train),
-        ",".join(sorted(hyper_of(run))),
+        ",".join(sorted(list_hyper(run))),
         *run.foreign,
     )
     return _short("\n".join(parts))
 
 
-def batches(runs: Iterable[Run], limit: int | Callable[[list[Run]], int]) -> list[Batch]:
+def make_batches(runs: Iterable[Run], limit: int | Callable[[list[Run]], int]) -> list[Batch]:
     """Divide the runs into batches of at most `limit` (a number, or a function of the runs of a group), in the order of their first
     runs. A group is divided evenly, so that all its batches have one width and need one program."""
     groups: dict[str, list[Run]] = {}
@@ -161,7 +161,7 @@ def batches(runs: Iterable[Run], limit: int | Callable[[list[Run]], int]) -> lis
     return made
 
 
-def halves(batch: Batch) -> list[Batch]:
+def split_batch(batch: Batch) -> list[Batch]:
     """Divide the batch in two of half the width, if it does not fit the device's memory; a batch of one stays."""
     if batch.width == 1:
         return [batch]
@@ -174,7 +174,7 @@ def _even(group: list[Run], program: str, parts: int) -> list[Batch]:
     return [Batch(piece, width, program) for piece in pieces]
 
 
-def memory(batch: Batch, size: Size) -> int:
+def estimate_memory(batch: Batch, size: Size) -> int:
     """Estimate the bytes on a CPU: the pool once, and for each run of the batch the models of clusters (kept, updated and
     evaluated) and of the participants that are held at once (start, weights, gradient, update), what is held for each client, and
     the state of the server's optimiser."""
@@ -182,7 +182,7 @@ def memory(batch: Batch, size: Size) -> int:
     models = 3 * run.options.models_kept + 4 * _at_once(run, size)
     if (server := run.train.server_table) is not None:
         models += count_state(server.name, FrozenTable(server.arguments or {})) * run.options.models_kept
-    return size.pool_bytes + batch.width * (4 * models * d + held(run, size))
+    return size.pool_bytes + batch.width * (4 * models * d + count_held(run, size))
 
 
 def _at_once(run: Run, size: Size) -> int:
@@ -197,7 +197,7 @@ def _at_once(run: Run, size: Size) -> int:
     return min(participants, block) if block else participants
 
 
-def held(run: Run, size: Size) -> int:
+def count_held(run: Run, size: Size) -> int:
     """Return the bytes that a run holds for all its clients at once, besides those of its participants."""
     numbers = run.options.per_client(size.clients, size.parameters)
     if stay_home(run.options, run.train):
@@ -212,15 +212,16 @@ def held(run: Run, size: Size) -> int:
 
 def check_memory(batch: Batch, size: Size, available: int) -> None:
     """Reject a batch if a run holds more for its clients than the available bytes of memory."""
-    if (needed := held(batch.first, size)) > available:
+    if (needed := count_held(batch.first, size)) > available:
         fewer = '; similarity = "sketch" needs less' if batch.first.options.similarity == "exact" else ""
         raise SpecError(
             f"{batch.first.label}: what it holds for each client ({size.clients:,} clients, {size.parameters:,} parameters) would "
-            f"take {amount(needed)} of memory, and there is {amount(available)}; take fewer clients or a smaller model{fewer}"
+            f"take {format_bytes(needed)} of memory, and there is {format_bytes(available)}; "
+            f"take fewer clients or a smaller model{fewer}"
         )
 
 
-def amount(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Format a number of bytes with three digits: "1.23 MB"."""
     units = ["B", "kB", "MB", "GB", "TB"]
     while count >= 999.5 and len(units) > 1:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from cfljax.config.frozen import to_plain
 from cfljax.config.run import Run
-from cfljax.experiment.batching import Batch, Size, amount, held, memory
-from cfljax.experiment.times import estimate, in_words
+from cfljax.experiment.batching import Batch, Size, count_held, estimate_memory, format_bytes
+from cfljax.experiment.times import describe_estimates, estimate
 from cfljax.registry.options import show
 
 if TYPE_CHECKING:
@@ -28,30 +28,32 @@ def dry_run(
     seconds = estimate(made, sizes)
     for batch, of_batch, spent in zip(made, sizes, seconds, strict=True):
         groups.setdefault((batch.first.data.name, batch.first.label), []).append((batch, of_batch, spent))
-        if needed := held(batch.first, of_batch):
-            notes[f"  {batch.first.label} holds for its clients: {amount(needed)}"] = None
+        if needed := count_held(batch.first, of_batch):
+            notes[f"  {batch.first.label} holds for its clients: {format_bytes(needed)}"] = None
         if of_batch.features:
-            notes[f"  features of the frozen body, computed once: {amount(4 * of_batch.features)}"] = None
+            notes[f"  features of the frozen body, computed once: {format_bytes(4 * of_batch.features)}"] = None
         notes |= {} if crowd is None else dict.fromkeys(_privacy(batch, crowd))
     lines += [_line("data", "method", "runs", "batches", "programs", "memory", "down", "up", "a run")]
     largest = 0
     for names, group in groups.items():
         traffic = [communication(run, of_batch) for batch, of_batch, _ in group for run in batch.runs]
         down, up = map(sum, zip(*traffic, strict=True))
-        most = max(memory(batch, of_batch) for batch, of_batch, _ in group)
+        most = max(estimate_memory(batch, of_batch) for batch, of_batch, _ in group)
         largest = max(largest, most)
         compiled = len({batch.program_key for batch, *_ in group})
         of_runs = [spent / len(batch.runs) for batch, _, spent in group if spent is not None]
         each = f"{sum(of_runs) / len(of_runs):.3g} s" if of_runs else "?"
-        lines.append(_line(*names, len(traffic), len(group), compiled, amount(most), amount(down), amount(up), each))
+        lines.append(
+            _line(*names, len(traffic), len(group), compiled, format_bytes(most), format_bytes(down), format_bytes(up), each)
+        )
     lines += list(notes)
     if made:
-        lines.append(f"memory {amount(largest)} for the largest batch (estimate)")
+        lines.append(f"memory {format_bytes(largest)} for the largest batch (estimate)")
         lines += [
             "down, up: bytes (simulated) for one model down and one update up per participant and round; what is sent is",
             *sent,
         ]
-        lines.append(in_words(seconds))
+        lines.append(describe_estimates(seconds))
     return "\n".join(lines)
 
 

@@ -28,7 +28,7 @@ class Seen(NamedTuple):
     """The federation's splits, with rows that number these samples."""
 
 
-def seen_by(federation: Federation) -> Seen:
+def find_samples(federation: Federation) -> Seen:
     """Find each sample once for every way in which it is seen: views that turn or shift samples make different samples of them."""
     view = federation.view
     changes = view is not None and any(each is not None for each in (view.pixels, view.gain, view.offset))
@@ -38,7 +38,7 @@ def seen_by(federation: Federation) -> Seen:
     whose[of[::-1]] = np.arange(len(of), dtype=np.int32)[::-1]
     found, splits = [], {}
     for name, split in federation.splits.items():
-        split = _apart(split) if split.shared and views > 1 else split
+        split = _unshare(split) if split.shared and views > 1 else split
         rows, count = np.asarray(split.rows).astype(np.int64), np.asarray(split.count)
         holder = np.zeros(len(rows), np.int64)
         for client in np.flatnonzero(count) if not split.shared else ():
@@ -53,7 +53,7 @@ def seen_by(federation: Federation) -> Seen:
     return Seen((distinct // views).astype(np.int32), whose[distinct % views], splits)
 
 
-def _apart(split: Split) -> Split:
+def _unshare(split: Split) -> Split:
     """Give each client rows of its own in a split that all clients share."""
     clients, each = len(np.asarray(split.count)), int(np.asarray(split.count).max(initial=0))
     begin = int(np.asarray(split.start)[0])
@@ -62,10 +62,10 @@ def _apart(split: Split) -> Split:
     return dataclasses.replace(split, rows=on_host(rows) if each else split.rows, start=on_host(start), shared=False)
 
 
-def featured(model: Model, whole: Tree, federation: Federation) -> Federation:
+def compute_features(model: Model, whole: Tree, federation: Federation) -> Federation:
     """Return the federation with features instead of samples. `whole`: the parameters of the network."""
     both, width = split_features(model)
-    seen = seen_by(federation)
+    seen = find_samples(federation)
 
     @jax.jit
     def block(whole: Tree, federation: Federation, client: Array, row: Array) -> tuple[Array, Array]:

@@ -27,7 +27,7 @@ def federation_of(run: Run) -> Federation:
     return device_federation(key_of(run))
 
 
-def in_lines(federation: Federation) -> Federation:
+def flatten_samples(federation: Federation) -> Federation:
     """Store each sample as a line of numbers. A TPU lays images out by pixels, and would turn the whole pool round in each step to
     gather some of them."""
     x = federation.pool.x
@@ -88,7 +88,7 @@ def device_federation(key: FederationKey) -> Federation:
     return jax.device_put(_host_federation(key))
 
 
-def forget() -> None:
+def clear_caches() -> None:
     """Clear the cached federations, because a plug-in has been redefined."""
     for kept in (_host_federation, device_federation):
         kept.cache_clear()

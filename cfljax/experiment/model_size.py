@@ -9,8 +9,8 @@ from cfljax import models
 from cfljax.config import Run
 from cfljax.config.frozen import canonical
 from cfljax.experiment.assemble import model_of
-from cfljax.experiment.batching import Size, size_of
-from cfljax.experiment.features import seen_by
+from cfljax.experiment.batching import Size, count_size
+from cfljax.experiment.features import find_samples
 from cfljax.experiment.federations import sample_shape
 from cfljax.files import cache_folder, read_table, write_table
 from cfljax.models.options import common_options
@@ -34,9 +34,9 @@ def model_size(run: Run, federation: Federation) -> int:
     return kept[key]
 
 
-def size_of_run(run: Run, federation: Federation, model: Model | None = None) -> Size:
+def count_run_size(run: Run, federation: Federation, model: Model | None = None) -> Size:
     """Return the sizes that the run's memory depends on. `model`: the run's model, if it has been made."""
-    size = size_of(federation, model_size(run, federation) if model is None else model.size)
+    size = count_size(federation, model_size(run, federation) if model is None else model.size)
     return _with_features(size, run, federation, made=model is not None) if common_options(run.model.options).frozen else size
 
 
@@ -45,7 +45,7 @@ def _with_features(size: Size, run: Run, federation: Federation, made: bool) -> 
     if made:
         return size._replace(features=federation.pool.x.size)
     network = models.build(run.model.name, run.model.options, sample_shape(federation), federation.classes)
-    numbers = len(seen_by(federation).row) * split_features(network)[1]
+    numbers = len(find_samples(federation).row) * split_features(network)[1]
     return size._replace(pool_bytes=size.pool_bytes + 4 * numbers, features=numbers)
 
 

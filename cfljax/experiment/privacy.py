@@ -59,7 +59,7 @@ class Draw(NamedTuple):
     rounds: int
 
 
-def crowd_of(federation: Federation) -> Crowd:
+def find_crowd(federation: Federation) -> Crowd:
     """Return the clients that train, and when they arrive."""
     able = np.asarray(federation.trains)
     rounds, new = np.unique(np.maximum(np.asarray(federation.arrive)[able], 0), return_counts=True)
@@ -67,7 +67,7 @@ def crowd_of(federation: Federation) -> Crowd:
     return Crowd(int(able.sum()), arrived, len(np.unique(np.asarray(federation.train.count)[able])) <= 1)
 
 
-def draws(run: Run, crowd: Crowd, rounds: int) -> tuple[Draw, ...]:
+def list_draws(run: Run, crowd: Crowd, rounds: int) -> tuple[Draw, ...]:
     """Return the draws of the first `rounds` rounds; none for rounds in which no client has arrived yet."""
     wanted = run.train.participants(crowd.clients)
     ends = [start for start, _ in crowd.arrived[1:]] + [rounds]
@@ -84,8 +84,8 @@ def epsilon(run: Run, crowd: Crowd) -> float:
     sums = -(-drawn // run.train.rounds)
     choice = 0.0 if run.train.transit.choice is None else run.train.transit.choice.epsilon
     lasts = -(-drawn // sums) if sums else 0
-    rounds = draws(run, crowd, run.train.rounds if choice else lasts)
-    return spent(privacy.noise, privacy.delta, rounds, sums, everybody, hides_draw(run, crowd.alike), choice)
+    rounds = list_draws(run, crowd, run.train.rounds if choice else lasts)
+    return compute_epsilon(privacy.noise, privacy.delta, rounds, sums, everybody, hides_draw(run, crowd.alike), choice)
 
 
 def epsilon_of_choices(run: Run, crowd: Crowd) -> float | None:
@@ -93,7 +93,7 @@ def epsilon_of_choices(run: Run, crowd: Crowd) -> float | None:
     privacy, choice = run.train.transit.privacy, run.train.transit.choice
     if privacy is None or choice is None:
         return None
-    rounds = draws(run, crowd, run.train.rounds)
+    rounds = list_draws(run, crowd, run.train.rounds)
     return _known(math.inf, privacy.delta, _fewer(rounds, _MOST_KNOWN), 0, 0, choice.epsilon) if rounds else 0.0
 
 
@@ -108,7 +108,7 @@ def hides_draw(run: Run, alike: bool) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def spent(
+def compute_epsilon(
     noise: float,
     delta: float,
     draws: tuple[Draw, ...],

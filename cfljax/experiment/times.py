@@ -21,7 +21,7 @@ FADES = 0.8
 """A program that was found compiled is expected to take this share of what it took before."""
 
 
-def keep(batch: Batch, size: Size, outputs: Collection[Output], threads: int | None) -> None:
+def store_times(batch: Batch, size: Size, outputs: Collection[Output], threads: int | None) -> None:
     """Store what a batch has taken with this number of cores of a CPU; None: on an accelerator. The numbers are seconds of one
     core, or of the accelerator: for each unit of `_work`, for setting up, and for compiling."""
     file, rounds = _file(threads is not None), max(int(output.history["round"][-1]) for output in outputs)
@@ -38,7 +38,7 @@ def keep(batch: Batch, size: Size, outputs: Collection[Output], threads: int | N
 def estimate(batches: Collection[Batch], sizes: Collection[Size]) -> list[float | None]:
     """Estimate the seconds of each batch on this machine: by the last batch with the same program, else the same method, else the
     same model, on the same data; None if there was none. A program is compiled once."""
-    here = on_a_cpu()
+    here = uses_cpu()
     kept, compiled, found = read_table(_file(here), _is_took), set(), []
     for batch, size in zip(batches, sizes, strict=True):
         took = next((kept[name] for name in _names(batch) if name in kept), None)
@@ -48,23 +48,24 @@ def estimate(batches: Collection[Batch], sizes: Collection[Size]) -> list[float 
     return found
 
 
-def in_words(estimates: Collection[float | None]) -> str:
+def describe_estimates(estimates: Collection[float | None]) -> str:
     """Sum up in a line how long batches with these estimates take together."""
     known = [each for each in estimates if each is not None]
     if not known:
         return "time on this machine: unknown, as it has run nothing like it yet"
     least = "about" if len(known) == len(estimates) else "at least"
-    return f"time on this machine: {least} {clock(sum(known) / (len(list_cores()) if on_a_cpu() else 1))}, by the times of its runs"
+    seconds = sum(known) / (len(list_cores()) if uses_cpu() else 1)
+    return f"time on this machine: {least} {format_seconds(seconds)}, by the times of its runs"
 
 
-def clock(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Format seconds as `m:ss`, or `h:mm:ss`."""
     whole = int(seconds)
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def on_a_cpu() -> bool:
+def uses_cpu() -> bool:
     """Return whether runs are computed on the CPU, as far as can be told without JAX."""
     return find_accelerator() is None or "cpu" in os.environ.get("JAX_PLATFORMS", "")
 

@@ -14,7 +14,7 @@ from cfljax.engine.groups import split_into_groups
 from cfljax.engine.simulate import default_flags, make_inputs
 from cfljax.errors import DataError
 from cfljax.experiment.assemble import assemble_batch
-from cfljax.experiment.batching import Batch, batches
+from cfljax.experiment.batching import Batch, make_batches
 from cfljax.federation.pack import count_bytes
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ def batch_limit(runs: list[Run], machine: Machine) -> int:
         machine = machine._replace(devices=1, mesh=None, processes=1)
     few = min(len(runs), FEW * machine.most_groups)
     while True:
-        (batch,) = batches(runs[:few], few)
+        (batch,) = make_batches(runs[:few], few)
         print(f"cfljax: {batch.first.label}: compiling {few} runs, to see how many the device's memory holds", file=sys.stderr)
         try:
-            figures = bytes_of(batch, machine)
+            figures = measure_bytes(batch, machine)
             break
         except DataError:
             raise
@@ -57,7 +57,7 @@ def batch_limit(runs: list[Run], machine: Machine) -> int:
     return groups * max(1, min(MAX_WIDTH, int((SHARE * machine.memory - shared) / each)))
 
 
-def bytes_of(batch: Batch, machine: Machine) -> tuple[float, int] | None:
+def measure_bytes(batch: Batch, machine: Machine) -> tuple[float, int] | None:
     """Return (bytes of a device that each run takes, bytes of what all runs share); None if the compiler does not say them."""
     with default_flags():
         parts = assemble_batch(batch, machine)

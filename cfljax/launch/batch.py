@@ -25,8 +25,8 @@ from cfljax.errors import CfljaxError, DataError, StoreError
 from cfljax.experiment import times
 from cfljax.experiment.assemble import assemble_batch
 from cfljax.experiment.batching import Batch, check_memory
-from cfljax.experiment.model_size import size_of_run
-from cfljax.experiment.privacy import crowd_of, epsilon, epsilon_of_choices
+from cfljax.experiment.model_size import count_run_size
+from cfljax.experiment.privacy import epsilon, epsilon_of_choices, find_crowd
 from cfljax.launch.checkpoints import Checkpoints, from_arrays, to_arrays
 from cfljax.registry.options import Table, Value, show
 from cfljax.store import provenance, summarise, summarise_drift
@@ -79,23 +79,23 @@ def run_batch(
         raise InHalves("out of memory" if too_large else " ".join(why.split()))
     if os.environ.get("CFLJAX_DEBUG") and not isinstance(error, CfljaxError):
         traceback.print_exception(error)
-    return [failed(run, why) for run in batch.runs]
+    return [make_failed(run, why) for run in batch.runs]
 
 
 def _units(
     batch: Batch, machine: Machine, keep: str, progress: OnProgress | None, checkpoints: Checkpoints | None, until: int | None
 ) -> list[Unit]:
     parts = assemble_batch(batch, machine)
-    size = size_of_run(batch.first, parts.federation, parts.model)
+    size = count_run_size(batch.first, parts.federation, parts.model)
     check_memory(batch, size, machine.memory)
     outputs = _simulate(batch, parts, progress, checkpoints, until)
     if outputs and not distributed.is_connected():
-        times.keep(batch, size, outputs, machine.threads if machine.sequential else None)
-    how = plan_of(parts, batch.width, machine)
-    return [unit(run, output, keep, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
+        times.store_times(batch, size, outputs, machine.threads if machine.sequential else None)
+    how = describe_plan(parts, batch.width, machine)
+    return [make_unit(run, output, keep, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
 
 
-def plan_of(parts: Assembled, width: int, machine: Machine) -> str:
+def describe_plan(parts: Assembled, width: int, machine: Machine) -> str:
     """Describe the execution plan for records. The table in the text may be written as `train.plan`."""
     plan, grid = parts.plan, {} if parts.mesh is None else dict(parts.mesh.shape)
     kept = parts.federation.train.grams is not None
@@ -134,9 +134,9 @@ def _simulate(
         return compute()
 
 
-def unit(run: Run, output: Output, keep: str, federation: Federation | None = None, plan: str | None = None) -> Unit:
+def make_unit(run: Run, output: Output, keep: str, federation: Federation | None = None, plan: str | None = None) -> Unit:
     """Make the unit of a finished run. `keep`: "models" (and labels), "labels" or "none". With the federation, the report knows the
-    true groups and the sizes of the clients. `plan`: see `plan_of`."""
+    true groups and the sizes of the clients. `plan`: see `describe_plan`."""
     arrays = {f"history/{name}": _small(values) for name, values in output.history.items() if values.ndim == 1}
     wide = {name: values for name, values in output.history.items() if values.ndim > 1} | output.diag
     arrays |= {f"diag/{run.method}/{name}": _small(values) for name, values in wide.items()}
@@ -163,8 +163,8 @@ def unit(run: Run, output: Output, keep: str, federation: Federation | None = No
     if (clock := run.train.clocked) is not None and clock.cost_per_s:
         summary["cost"] = clock.cost_per_s * float(output.history["device_s"][-1])
     if run.train.transit.privacy is not None and federation is not None:
-        summary |= {} if math.isinf(spent := epsilon(run, crowd_of(federation))) else {"epsilon": spent}
-        choices = epsilon_of_choices(run, crowd_of(federation))
+        summary |= {} if math.isinf(spent := epsilon(run, find_crowd(federation))) else {"epsilon": spent}
+        choices = epsilon_of_choices(run, find_crowd(federation))
         summary |= {} if choices is None else {"epsilon_choice": choices}
     diverged = {"status": "diverged", "diverged_at": output.diverged_at} if output.diverged_at >= 0 else {"status": "done"}
     return _record(run, **diverged, plan=plan, timings=output.seconds._asdict(), summary=summary), arrays
@@ -178,7 +178,7 @@ def _groups(federation: Federation, rounds: np.ndarray) -> np.ndarray:
     return groups.astype(np.int16 if federation.groups < 2**15 else np.int32)
 
 
-def failed(run: Run, why: str) -> Unit:
+def make_failed(run: Run, why: str) -> Unit:
     """Make the unit of a run that raised an error."""
     return _record(run, status="failed", error=" ".join(why.split()), timings={}, summary={}), {}
 

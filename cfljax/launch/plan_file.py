@@ -25,7 +25,7 @@ OTHERS = (
 """What a process whose runs are others than the plan's says before it ends."""
 
 
-def mark(spec: Spec) -> str:
+def fingerprint(spec: Spec) -> str:
     """Return 64 hexadecimal digits that are equal for processes whose specs, data files and plug-ins make the same runs."""
     return hashlib.sha256("\n".join(run.id for run in spec.units()).encode()).hexdigest()
 
@@ -34,7 +34,7 @@ Settled = tuple[list[batching.Batch], Machine]
 """The batches of a sweep, and this machine with the mesh and the measured speed that plan.json has."""
 
 
-def settle(
+def make_plan(
     spec: Spec, store: Store, machine: Machine, limit: int | Callable[[list[Run]], int] | None, threads: int | None
 ) -> Settled:
     """Divide the spec's runs into batches and write the plan before anything runs. Batches of an earlier start stay as they are,
@@ -42,15 +42,15 @@ def settle(
     None: as many as the machine's memory holds."""
     runs, before = spec.units(), store.read_plan() or {}
     speed = Speed(*before["speed"]) if "speed" in before else read_or_measure(speed_file(machine.kind))
-    machine = machine._replace(known_speed=speed, mesh=mesh_of(store, before, machine.mesh))
+    machine = machine._replace(known_speed=speed, mesh=choose_mesh(store, before, machine.mesh))
     machine.shape()
     by_id = {run.id: run for run in runs}
     known = [each for each in before.get("batches", []) if all(name in by_id for name in each["runs"])]
-    laid_down = [as_laid_down([by_id[name] for name in each["runs"]], each["width"]) for each in known]
+    laid_down = [make_batch([by_id[name] for name in each["runs"]], each["width"]) for each in known]
     kept = [batch for batch in laid_down if batch is not None]
     taken = {run.id for batch in kept for run in batch.runs}
     rest = [run for run in runs if run.id not in taken]
-    batches = kept + batching.batches(rest, functools.partial(batch_limit, machine=machine) if limit is None else limit)
+    batches = kept + batching.make_batches(rest, functools.partial(batch_limit, machine=machine) if limit is None else limit)
     place = {run.id: at for at, run in enumerate(runs)}
     batches.sort(key=lambda batch: place[batch.first.id])
     table: Table = {
@@ -60,14 +60,14 @@ def settle(
         "mesh": machine.mesh,
         "speed": machine.speed,
         **spec.shown(),
-        "batches": [entry(batch) for batch in batches],
+        "batches": [to_entry(batch) for batch in batches],
     }
     if before != json.loads(json.dumps(table)):
         store.write_plan(table)
     return batches, machine
 
 
-def mesh_of(store: Store, before: Table, wanted: Shape | None) -> Shape | None:
+def choose_mesh(store: Store, before: Table, wanted: Shape | None) -> Shape | None:
     """Return the mesh of the folder's plan, else the requested one; raise a SpecError if they differ."""
     if not before:
         return wanted
@@ -79,7 +79,7 @@ def mesh_of(store: Store, before: Table, wanted: Shape | None) -> Shape | None:
     return laid
 
 
-def unlike(store: Store, machine: Machine) -> list[str]:
+def list_differences(store: Store, machine: Machine) -> list[str]:
     """List in sentences how this process differs from the folder's plan."""
     before, lines = store.read_plan() or {}, []
     here = {"devices": machine.devices, "threads": machine.threads if machine.sequential else before.get("threads")}
@@ -93,14 +93,14 @@ def unlike(store: Store, machine: Machine) -> list[str]:
     return lines
 
 
-def as_laid_down(runs: list[Run], width: int) -> batching.Batch | None:
+def make_batch(runs: list[Run], width: int) -> batching.Batch | None:
     """Return the batch of these runs in a program of this width; None if they do not share a program."""
-    whole = batching.batches(runs, len(runs))
+    whole = batching.make_batches(runs, len(runs))
     if len(whole) != 1:
         return None
     return dataclasses.replace(whole[0], width=width)
 
 
-def entry(batch: batching.Batch) -> Table:
+def to_entry(batch: batching.Batch) -> Table:
     """Return the batch as plan.json has it."""
     return {"runs": [run.id for run in batch.runs], "width": batch.width}

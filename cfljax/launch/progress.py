@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from cfljax.experiment.times import clock
+from cfljax.experiment.times import format_seconds
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -123,7 +123,7 @@ class Progress:
         busy = max(1, sum(rest > 0 for rest in self.rest))
         seen = min(self.programs, max(busy, self.programs * self.asked / max(self.total, 1)))
         training = self.training / self.trained * (self.total - self.done)
-        return clock((training + self.compiling / seen * (self.programs - seen)) / busy)
+        return format_seconds((training + self.compiling / seen * (self.programs - seen)) / busy)
 
     def _summary(self) -> None:
         if self.sweep is not None:

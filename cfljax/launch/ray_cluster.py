@@ -19,8 +19,8 @@ from cfljax.devices.cores import list_cores
 from cfljax.errors import SpecError
 from cfljax.experiment.batching import Batch
 from cfljax.launch import ray_task
-from cfljax.launch.batch import failed
-from cfljax.launch.sweep import Options, Outcome, Worker, lay_down, name_of, outcome, progress_of, rounds_of
+from cfljax.launch.batch import make_failed
+from cfljax.launch.sweep import Options, Outcome, Worker, count_outcome, count_rounds, format_name, lay_down, start_progress
 from cfljax.launch.workers import WorkerError
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
@@ -62,11 +62,11 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
         todo, machine = lay_down(spec, store, options, limit, threads)
         order |= {"speed": list(machine.speed), "mesh": machine.mesh and list(machine.mesh)}
         lines = max(1, min(MOST_LINES, len(todo), cluster.room(1)))
-        with progress_of(todo, options, lines) as progress:
+        with start_progress(todo, options, lines) as progress:
             for message in spec.warnings:
                 progress.say(f"cfljax: {message}")
             _Writer(cluster, Worker(store, options, progress, machine), order).work(todo)
-    return outcome(spec, store, todo)
+    return count_outcome(spec, store, todo)
 
 
 def _order(spec: Spec, options: Options, arguments: list[str], threads: int, devices: int) -> ray_task.Order:
@@ -208,7 +208,7 @@ class _Writer:
         if not claim:
             return False
         if self.worker.finished(batch):
-            self.progress.pass_over(rounds_of(batch))
+            self.progress.pass_over(count_rounds(batch))
             claim.release()
             return True
         order = {**self.order, "runs": [run.id for run in batch.runs], "width": batch.width}
@@ -238,13 +238,13 @@ class _Writer:
     def started(self, task: _Task) -> None:
         """Show that a worker has begun with the batch; it may be another one than before."""
         if task.starts:
-            self.progress.say(f"cfljax: {name_of(task.batch)}: its worker died; another one runs it again")
+            self.progress.say(f"cfljax: {format_name(task.batch)}: its worker died; another one runs it again")
             self.at(task, 0, None)
         elif self.lines:
             task.line = self.lines.pop(0)
         task.starts += 1
         if task.line >= 0:
-            self.progress.start(name_of(task.batch), rounds_of(task.batch), task.line)
+            self.progress.start(format_name(task.batch), count_rounds(task.batch), task.line)
 
     def at(self, task: _Task, done: int, accuracy: float | None) -> None:
         """Show that `done` rounds of the batch are done."""
@@ -289,4 +289,4 @@ class _Writer:
         except exceptions.RayError as error:
             times = self.cluster.chosen.retries + 1
             why = f"its worker died {times} time{'s' if times > 1 else ''} ({type(error).__name__}: {str(error).splitlines()[0]})"
-            return "units", [failed(run, why) for run in task.batch.runs]
+            return "units", [make_failed(run, why) for run in task.batch.runs]

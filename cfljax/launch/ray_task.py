@@ -19,7 +19,7 @@ from cfljax.experiment.widths import batch_limit
 from cfljax.files import use_compilation_cache
 from cfljax.launch.batch import InHalves, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, Saved
-from cfljax.launch.plan_file import OTHERS, as_laid_down
+from cfljax.launch.plan_file import OTHERS, make_batch
 from cfljax.registry.options import Table, Value
 
 RemoteMailbox = Value
@@ -171,7 +171,7 @@ def _batch(order: Order) -> Batch:
         _read[text] = read_spec(order["table"], order["sets"])
     by_id = {run.id: run for run in _read[text].units()}
     missing = [name for name in order["runs"] if name not in by_id]
-    batch = None if missing else as_laid_down([by_id[name] for name in order["runs"]], order["width"])
+    batch = None if missing else make_batch([by_id[name] for name in order["runs"]], order["width"])
     if batch is None:
         raise SpecError(f"--launcher ray: {OTHERS}")
     return batch

@@ -47,7 +47,7 @@ class OfRuns(Checkpoints):
 
     def _keep(self, checkpoint: Checkpoint) -> None:
         for at, run in enumerate(self.runs):
-            self.folder.save_checkpoint(run.id, *to_arrays(part(checkpoint, at, self.width)))
+            self.folder.save_checkpoint(run.id, *to_arrays(take_run(checkpoint, at, self.width)))
 
     def refuse(self, why: str) -> None:
         """Set the checkpoints of all runs aside."""
@@ -60,10 +60,10 @@ class OfRuns(Checkpoints):
         known = [checkpoint for checkpoint in each if checkpoint is not None]
         known += known[-1:] * (self.width - len(self.runs))  # as the batch's runs are
         each += each[-1:] * (self.width - len(self.runs))
-        return joined(known) if len(known) == len(each) and len({checkpoint.done for checkpoint in known}) == 1 else None
+        return join_runs(known) if len(known) == len(each) and len({checkpoint.done for checkpoint in known}) == 1 else None
 
 
-def part(checkpoint: Checkpoint, at: int, runs: int) -> Checkpoint:
+def take_run(checkpoint: Checkpoint, at: int, runs: int) -> Checkpoint:
     """Return the checkpoint of one run of a batch of `runs` runs."""
     one = slice(at, at + 1)
     return checkpoint._replace(
@@ -73,7 +73,7 @@ def part(checkpoint: Checkpoint, at: int, runs: int) -> Checkpoint:
     )
 
 
-def joined(each: list[Checkpoint]) -> Checkpoint:
+def join_runs(each: list[Checkpoint]) -> Checkpoint:
     """Join the checkpoints of runs that have made the same number of rounds to one of their batch."""
     first = each[0]
     return Checkpoint(
@@ -112,7 +112,7 @@ class Climber(NamedTuple):
         for run in runs:
             if (done := self.done(run)) < until:
                 by_done.setdefault(done, []).append(run)
-        return [batch for group in by_done.values() for batch in batching.batches(group, self.limit)]
+        return [batch for group in by_done.values() for batch in batching.make_batches(group, self.limit)]
 
     def _take(self, batch: batching.Batch, until: int) -> bool:
         """Train a batch up to the rung; False where another process has it."""
@@ -142,7 +142,7 @@ class Climber(NamedTuple):
         try:
             units = run_batch(batch, self.machine, self.keep, note, checkpoints, until=until)
         except InHalves:
-            for half in batching.halves(batch):
+            for half in batching.split_batch(batch):
                 self._climb(half, until)
             return
         for record, arrays in units:

@@ -17,7 +17,7 @@ from cfljax.launch.batch import OnProgress, Unit
 from cfljax.launch.progress import Progress
 from cfljax.launch.rung import Climber
 from cfljax.launch.search_plan import Plan, Setting
-from cfljax.launch.sweep import Options, carry_out, lay_down, name_of, result_of
+from cfljax.launch.sweep import Options, carry_out, format_name, format_result, lay_down
 from cfljax.registry.options import Table
 from cfljax.store import Store
 from cfljax.store.tuned import write_search
@@ -38,9 +38,9 @@ def tune(
     """Carry a search out, and compare the best settings on these seeds if any are given. Return (the record, the spec of the runs
     that the folder's plan has now). `hands`: None: this process alone."""
     if seeds is not None:
-        tuning.check_fresh(plan, seeds)
-    table = _searched(spec, plan, store, options, hands)
-    last = final(spec, plan, table, seeds)
+        tuning.check_seeds(plan, seeds)
+    table = _search(spec, plan, store, options, hands)
+    last = make_last_spec(spec, plan, table, seeds)
     if hands is None:
         carry_out(last, store, options)
     else:
@@ -48,29 +48,29 @@ def tune(
     return table, last
 
 
-def final(spec: Spec, plan: Plan, table: Table, seeds: Iterable[int] | None) -> Spec:
+def make_last_spec(spec: Spec, plan: Plan, table: Table, seeds: Iterable[int] | None) -> Spec:
     """Return the runs that a finished search ends with: the best settings on other seeds, or without seeds all runs that came to
     the end."""
     if seeds is None:
-        return tuning.finalists(spec, plan, table)
-    best = tuning.fresh(spec, plan, table, seeds)
+        return tuning.make_final_spec(spec, plan, table)
+    best = tuning.make_comparison(spec, plan, table, seeds)
     if not best.runs():
         raise SpecError("no setting has come to its last round with a finite score: there is nothing to compare")
     return best
 
 
-def _searched(spec: Spec, plan: Plan, store: Store, options: Options, hands: Hands | None) -> Table:
+def _search(spec: Spec, plan: Plan, store: Store, options: Options, hands: Hands | None) -> Table:
     runs = _all_runs(plan)
     with store.claim("tune", wait=True):
-        table = tuning.begun(plan, store)
-        crew = None if hands is None else workers.crew_for(store, len(runs), hands.workers)
+        table = tuning.start_record(plan, store)
+        crew = None if hands is None else workers.choose_crew(store, len(runs), hands.workers)
         threads = None if crew is None else crew.threads
-        if not tuning.rounds_to_come(plan, table):
+        if not tuning.count_rounds_left(plan, table):
             return table
-        _, machine = lay_down(tuning.spec_of(spec, runs), store, options, threads=threads)
+        _, machine = lay_down(tuning.replace_runs(spec, runs), store, options, threads=threads)
         write_search(store, table)
         lines = 1 if crew is None else crew.size
-        with Progress(tuning.rounds_to_come(plan, table), len(runs), options.quiet, lines=lines) as progress:
+        with Progress(tuning.count_rounds_left(plan, table), len(runs), options.quiet, lines=lines) as progress:
             for message in plan.warnings:
                 progress.say(f"cfljax: {message}")
             climber = _climber(plan, store, options, machine, progress)
@@ -90,10 +90,10 @@ def be_climber(place: str, processors: str, at: int, spec: Spec, plan: Plan, sto
     number, count = map(int, place.split("/"))
 
     def do(progress: Progress) -> None:
-        table = tuning.begun(plan, store)
-        _, machine = lay_down(tuning.spec_of(spec, _all_runs(plan)), store, options)
+        table = tuning.start_record(plan, store)
+        _, machine = lay_down(tuning.replace_runs(spec, _all_runs(plan)), store, options)
         climber = _climber(plan, store, options, machine, progress)
-        order = functools.partial(workers.in_turn, number=number, count=count)
+        order = functools.partial(workers.order_batches, number=number, count=count)
         climber.climb(_runs_of(_todo(plan, table, at)), plan.steps[at], order)
 
     return workers.as_worker(do, processors, plan.mark)
@@ -122,7 +122,7 @@ def _climber(plan: Plan, store: Store, options: Options, machine: Machine, progr
 
 def _todo(plan: Plan, table: Table, at: int) -> Todo:
     pairs = zip(plan.groups, table["groups"], strict=True)
-    every = ((group.settings[i], each["settings"][i]) for group, each in pairs for i in tuning.climbing(each, at, plan))
+    every = ((group.settings[i], each["settings"][i]) for group, each in pairs for i in tuning.select_climbing(each, at, plan))
     return [(setting, written) for setting, written in every if len(written["scores"]) <= at]
 
 
@@ -131,20 +131,20 @@ def _note(plan: Plan, table: Table, at: int, todo: Todo, climber: Climber) -> No
     until, store = plan.steps[at], climber.store
     for setting, written in todo:
         curves = [climber.curve(run, until) for run in setting.runs]
-        written.update(tuning.summed(curves) | {"scores": [*written["scores"], tuning.score(curves, until)]})
+        written.update(tuning.average_curves(curves) | {"scores": [*written["scores"], tuning.average_scores(curves, until)]})
     if todo:
         write_search(store, table)
     if at + 1 == len(plan.steps):
         return
     pairs = zip(plan.groups, table["groups"], strict=True)
-    on = _distinct(group.settings[i] for group, written in pairs for i in tuning.climbing(written, at + 1, plan))
+    on = _distinct(group.settings[i] for group, written in pairs for i in tuning.select_climbing(written, at + 1, plan))
     for name in {run.id for run in _all_runs(plan)} - {run.id for run in on}:
         store.remove_checkpoint(name)
 
 
 def _reporter(progress: Progress) -> Callable[[batching.Batch], OnProgress]:
     def begin(batch: batching.Batch) -> OnProgress:
-        progress.start(name_of(batch), len(batch.runs) * batch.first.train.rounds)
+        progress.start(format_name(batch), len(batch.runs) * batch.first.train.rounds)
         shown: list[int] = []
 
         def report(done: int, accuracy: float | None) -> None:
@@ -159,7 +159,7 @@ def _reporter(progress: Progress) -> Callable[[batching.Batch], OnProgress]:
 def _teller(progress: Progress) -> Callable[[Unit], None]:
     def tell(unit: Unit) -> None:
         record = unit[0]
-        progress.finish(record["status"], result_of(record))
+        progress.finish(record["status"], format_result(record))
         if record["status"] == "failed":
             progress.say(f"cfljax: {record['label']} (seed {record['seed']}) failed: {record['error']}")
 

@@ -46,7 +46,7 @@ class Plan(NamedTuple):
     warnings: list[str]
 
 
-def lay_out(spec: Spec, metric: str = "val_accuracy", budget: float | None = None) -> Plan:
+def plan_search(spec: Spec, metric: str = "val_accuracy", budget: float | None = None) -> Plan:
     """Plan the search that a spec describes; raise a SpecError if there can be none. `budget`: whole runs, all methods together."""
     search = spec.search
     if metric not in halving.METRICS:
@@ -60,7 +60,7 @@ def lay_out(spec: Spec, metric: str = "val_accuracy", budget: float | None = Non
     steps = halving.rungs(search.first, search.reduce, rounds, every)
     groups = _groups(runs)
     if budget is not None:
-        groups = _within(groups, steps, search.reduce, budget * rounds / len(groups) / len(search.seeds), budget)
+        groups = _limit_settings(groups, steps, search.reduce, budget * rounds / len(groups) / len(search.seeds), budget)
     sizes = sorted({len(group.settings) for group in groups})
     warnings = list(spec.warnings)
     if len(sizes) > 1:
@@ -114,7 +114,7 @@ def canonical_data(run: Run) -> str:
     return dataclasses.replace(run.data, seed=0).spelled + canonical({"seed": run.data.seed})
 
 
-def _within(groups: list[Group], steps: list[int], reduce: int, rounds: float, budget: float) -> list[Group]:
+def _limit_settings(groups: list[Group], steps: list[int], reduce: int, rounds: float, budget: float) -> list[Group]:
     """Return the groups with as many of their settings as this number of rounds for each seed allows."""
     number = halving.affordable(max(len(group.settings) for group in groups), steps, reduce, rounds)
     if not number:

@@ -18,7 +18,7 @@ from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment import batching
 from cfljax.launch.batch import InHalves, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, log_batch
-from cfljax.launch.plan_file import OTHERS, Settled, as_laid_down, entry, mark, settle, unlike
+from cfljax.launch.plan_file import OTHERS, Settled, fingerprint, list_differences, make_batch, make_plan, to_entry
 from cfljax.launch.progress import Progress
 from cfljax.registry.options import Table
 from cfljax.software import software
@@ -56,11 +56,11 @@ def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[
     """Compute the runs that the folder lacks, in batches of at most `limit` runs that share a program; None: as many as the
     device's memory holds. Batches that another process is working on are left to it, and taken over if it dies."""
     todo, machine = lay_down(spec, store, options, limit)
-    with progress_of(todo, options) as progress:
-        for message in (*spec.warnings, *([*list_messages(machine), *unlike(store, machine)] if todo else [])):
+    with start_progress(todo, options) as progress:
+        for message in (*spec.warnings, *([*list_messages(machine), *list_differences(store, machine)] if todo else [])):
             progress.say(f"cfljax: {message}")
         work(todo, Worker(store, options, progress, machine))
-    return outcome(spec, store, todo)
+    return count_outcome(spec, store, todo)
 
 
 def lay_down(
@@ -69,7 +69,7 @@ def lay_down(
     """Write plan.json, and return the batches that are still to do, with the machine that computes them. Batches of failed runs are
     among them if `options` says that these run again. `threads`: the threads of each process, if these are not all cores."""
     with store.claim("plan", wait=True):
-        batches, machine = settle(spec, store, describe_machine(options.mesh), limit, threads)
+        batches, machine = make_plan(spec, store, describe_machine(options.mesh), limit, threads)
         done = store.done(("failed",) if options.retry_failed else (), verify=True)
         if "CFLJAX_WORKER" not in os.environ:  # the process that has started this worker warns
             _warn_of_less(spec, store, options.keep)
@@ -100,10 +100,10 @@ def _part_of(spec: Spec, batches: list[batching.Batch], part: tuple[int, int] | 
     return [batch for batch in batches if place[batch.first.id] * part[1] // len(place) == part[0]]
 
 
-def progress_of(todo: list[batching.Batch], options: Options, lines: int = 1) -> Progress:
+def start_progress(todo: list[batching.Batch], options: Options, lines: int = 1) -> Progress:
     """Start the progress of these batches."""
     programs, runs = len({batch.program_key for batch in todo}), sum(len(b.runs) for b in todo)
-    progress = Progress(sum(map(rounds_of, todo)), runs, options.quiet, lines=lines, programs=programs)
+    progress = Progress(sum(map(count_rounds, todo)), runs, options.quiet, lines=lines, programs=programs)
     progress.ended = options.ended
     return progress
 
@@ -117,7 +117,7 @@ def work(todo: list[batching.Batch], worker: Worker) -> None:
             time.sleep(0.5)
 
 
-def outcome(spec: Spec, store: Store, todo: list[batching.Batch]) -> Outcome:
+def count_outcome(spec: Spec, store: Store, todo: list[batching.Batch]) -> Outcome:
     """Count how the runs of the spec have ended. `todo`: the batches of this start."""
     records = store.records()
     statuses = [records[run.id]["status"] for run in spec.units() if run.id in records]
@@ -126,7 +126,7 @@ def outcome(spec: Spec, store: Store, todo: list[batching.Batch]) -> Outcome:
 
 
 @contextlib.contextmanager
-def joined(spec: Spec, shape: Shape | None) -> Iterator[None]:
+def run_together(spec: Spec, shape: Shape | None) -> Iterator[None]:
     """End all processes that compute together (`--distributed`) at an exception in this context. `shape`: the requested mesh."""
     if not distributed.is_connected():
         yield
@@ -144,7 +144,12 @@ def joined(spec: Spec, shape: Shape | None) -> Iterator[None]:
 
 def agree_on_start(spec: Spec, machine: Machine) -> None:
     """Raise a SpecError in all processes if one of them reads another spec or other data, or is another program or machine."""
-    facts = {"version": software(), "--mesh": machine.mesh, "devices": [machine.backend, machine.devices], "the spec": mark(spec)}
+    facts = {
+        "version": software(),
+        "--mesh": machine.mesh,
+        "devices": [machine.backend, machine.devices],
+        "the spec": fingerprint(spec),
+    }
     said = [json.loads(word) for word in distributed.gather(json.dumps(facts))]
     for number, other in enumerate(said):
         for name, value in other.items():
@@ -154,12 +159,12 @@ def agree_on_start(spec: Spec, machine: Machine) -> None:
     machine.shape()
 
 
-def follow(spec: Spec) -> int:
+def follow_leader(spec: Spec) -> int:
     """Compute the batches that process 0 announces, until there are no more; return the exit code."""
     by_id = {run.id: run for run in spec.units()}
     while (announced := distributed.agree(None)) is not None:
         runs, width, mesh, speed = announced
-        batch = as_laid_down([by_id[name] for name in runs], width)
+        batch = make_batch([by_id[name] for name in runs], width)
         assert batch is not None, "the same runs share a program in all processes"
         with contextlib.suppress(InHalves):
             run_batch(batch, describe_machine(Shape(*mesh), Speed(*speed)), "none")
@@ -184,7 +189,7 @@ class Worker(NamedTuple):
             if not claimed:
                 return False
             if self.finished(batch):
-                self.progress.pass_over(rounds_of(batch))
+                self.progress.pass_over(count_rounds(batch))
             else:
                 self.compute(batch)
         return True
@@ -193,7 +198,7 @@ class Worker(NamedTuple):
         """Compute and store the batch's units, or its halves' if it is too large for the device or one of its runs raises an
         error."""
         shown = 0
-        self.progress.start(name_of(batch), rounds_of(batch))
+        self.progress.start(format_name(batch), count_rounds(batch))
 
         def report(done: int, accuracy: float | None) -> None:
             nonlocal shown
@@ -212,18 +217,18 @@ class Worker(NamedTuple):
                 self.compute(part)
             return
         self.commit(batch, units)
-        self.progress.update(rounds_of(batch) - shown * len(batch.runs))
+        self.progress.update(count_rounds(batch) - shown * len(batch.runs))
 
     def split(self, batch: batching.Batch, why: str) -> list[batching.Batch]:
         """Replace a batch by its halves in the plan file; `why` is shown in a line."""
-        parts = batching.halves(batch)
+        parts = batching.split_batch(batch)
         words = f"{why} with {batch.width} runs side by side; {parts[0].width} from here on, beginning with round 0"
-        self.progress.say(f"cfljax: {name_of(batch)}: {words}")
+        self.progress.say(f"cfljax: {format_name(batch)}: {words}")
         with self.store.claim("plan", wait=True):
             table = self.store.read_plan() or {"batches": []}
             whole = [run.id for run in batch.runs]
             others = [each for each in table["batches"] if each["runs"] != whole]
-            table["batches"] = others + [entry(part) for part in parts]
+            table["batches"] = others + [to_entry(part) for part in parts]
             self.store.write_plan(table)
         return parts
 
@@ -232,27 +237,27 @@ class Worker(NamedTuple):
         for record, arrays in units:
             if not self.store.has(record["id"]):
                 self.store.write(record["id"], record, arrays)
-            self.progress.finish(record["status"], result_of(record))
+            self.progress.finish(record["status"], format_result(record))
             if record["status"] == "failed":
-                self.progress.say(f"cfljax: {name_of(batch)} failed: {record['error']}")
+                self.progress.say(f"cfljax: {format_name(batch)} failed: {record['error']}")
             elif record["status"] == "diverged":
                 self.progress.say(f"cfljax: {record['label']} (seed {record['seed']}) diverged in round {record['diverged_at']}")
         self.store.remove_checkpoint(batch.id)
         log_batch(self.store, "done", batch.id)
 
 
-def rounds_of(batch: batching.Batch) -> int:
+def count_rounds(batch: batching.Batch) -> int:
     """Count the rounds of all its runs together."""
     return len(batch.runs) * batch.first.train.rounds
 
 
-def name_of(batch: batching.Batch) -> str:
+def format_name(batch: batching.Batch) -> str:
     """Name the batch by the label of its method, and its seeds."""
     seeds = sorted({run.seed for run in batch.runs})
     return f"{batch.first.label} (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})"
 
 
-def result_of(record: Table) -> str:
+def format_result(record: Table) -> str:
     """Format the result of a run in a line; "" for a run that did not come to its end."""
     if record["status"] != "done":
         return ""

@@ -18,7 +18,7 @@ from cfljax.store import Store
 from cfljax.store.tuned import read_search
 
 
-def begun(plan: Plan, store: Store) -> Table:
+def start_record(plan: Plan, store: Store) -> Table:
     """Return the record of the folder's search, or a new one; raise a SpecError if the folder has another search."""
     table = read_search(store)
     if table is not None and table.get("mark") != plan.mark:
@@ -48,18 +48,18 @@ def begun(plan: Plan, store: Store) -> Table:
     return {**facts, "seeds": [run.seed for run in plan.groups[0].settings[0].runs], "rounds": plan.steps[-1]}
 
 
-def climbing(group: Table, at: int, plan: Plan) -> list[int]:
+def select_climbing(group: Table, at: int, plan: Plan) -> list[int]:
     """Return which settings of a group are trained to rung `at`: the best of the rung before."""
     settings = group["settings"]
     if at == 0:
         return list(range(len(settings)))
-    before = climbing(group, at - 1, plan)
+    before = select_climbing(group, at - 1, plan)
     number = halving.counts(len(settings), len(plan.steps), plan.reduce)[at]
     scores = [settings[i]["scores"][at - 1] for i in before]
     return [before[i] for i in halving.best(scores, halving.METRICS[plan.metric], number)]
 
 
-def rounds_to_come(plan: Plan, table: Table) -> int:
+def count_rounds_left(plan: Plan, table: Table) -> int:
     """Count the rounds that are still to do, all runs together, at rungs without a record."""
     lengths = [b - a for a, b in zip([0, *plan.steps], plan.steps, strict=False)]
     total = 0
@@ -70,51 +70,53 @@ def rounds_to_come(plan: Plan, table: Table) -> int:
     return total
 
 
-def score(curves: list[Curve], until: int) -> float | None:
+def average_scores(curves: list[Curve], until: int) -> float | None:
     """Average over the seeds at the rung; None if a run has not come so far with a finite number."""
     there = [curve for curve in curves if not curve.ended and curve.rounds and (curve.whole or curve.rounds[-1] == until)]
     last = [curve.values[-1] for curve in there]
     return math.fsum(last) / len(last) if len(last) == len(curves) else None
 
 
-def summed(curves: list[Curve]) -> Table:
+def average_curves(curves: list[Curve]) -> Table:
     """Average the curves over the seeds, over the rounds that all have, and tell how runs have ended that failed or were lost."""
     common = sorted(set.intersection(*(set(curve.rounds) for curve in curves)))
     values = [math.fsum(dict(zip(c.rounds, c.values, strict=True))[r] for c in curves) / len(curves) for r in common]
     return {"rounds": common, "values": values, "ended": next((curve.ended for curve in curves if curve.ended), "")}
 
 
-def chosen(plan: Plan, table: Table) -> list[Setting | None]:
+def choose_best(plan: Plan, table: Table) -> list[Setting | None]:
     """Return the best setting of each group; None for a group in which no setting has come to the end with a finite score."""
     last, found = len(plan.steps) - 1, []
     for group, written in zip(plan.groups, table["groups"], strict=True):
-        first = climbing(written, last, plan)
+        first = select_climbing(written, last, plan)
         scores = [written["settings"][i]["scores"][last] for i in first]
         (at,) = halving.best(scores, halving.METRICS[plan.metric], 1)
         found.append(group.settings[first[at]] if scores[at] is not None else None)
     return found
 
 
-def finalists(spec: Spec, plan: Plan, table: Table) -> Spec:
+def make_final_spec(spec: Spec, plan: Plan, table: Table) -> Spec:
     """Return the spec of the runs that were trained to the end."""
     last = len(plan.steps) - 1
     pairs = zip(plan.groups, table["groups"], strict=True)
-    return spec_of(spec, (run for group, written in pairs for i in climbing(written, last, plan) for run in group.settings[i].runs))
+    return replace_runs(
+        spec, (run for group, written in pairs for i in select_climbing(written, last, plan) for run in group.settings[i].runs)
+    )
 
 
-def fresh(spec: Spec, plan: Plan, table: Table, seeds: Iterable[int]) -> Spec:
+def make_comparison(spec: Spec, plan: Plan, table: Table, seeds: Iterable[int]) -> Spec:
     """Return the spec that compares the best setting of each group on other seeds than it was tuned with."""
-    best = [setting.runs[0] for setting in chosen(plan, table) if setting is not None]
-    return spec_of(spec, (dataclasses.replace(run, seed=seed) for run in best for seed in seeds))
+    best = [setting.runs[0] for setting in choose_best(plan, table) if setting is not None]
+    return replace_runs(spec, (dataclasses.replace(run, seed=seed) for run in best for seed in seeds))
 
 
-def check_fresh(plan: Plan, seeds: Iterable[int]) -> None:
+def check_seeds(plan: Plan, seeds: Iterable[int]) -> None:
     """Reject seeds that the search tunes with."""
     tuned = {run.seed for run in plan.groups[0].settings[0].runs}
     if both := sorted(tuned & set(seeds)):
         raise SpecError(f"--then-compare: seed {both[0]} is one that the settings were chosen by (search.seeds); compare on others")
 
 
-def spec_of(spec: Spec, runs: Iterable[Run]) -> Spec:
+def replace_runs(spec: Spec, runs: Iterable[Run]) -> Spec:
     """Return the spec with these runs instead of its own."""
     return dataclasses.replace(spec, warnings=(), _runs=tuple(merge_equal(runs)))

@@ -17,16 +17,16 @@ from cfljax.devices.cores import keep_to, list_cores, use_cores
 from cfljax.devices.machine import describe_machine, list_messages
 from cfljax.errors import CfljaxError, SpecError, StoreError
 from cfljax.experiment.batching import Batch
-from cfljax.launch.plan_file import OTHERS, mark, unlike
+from cfljax.launch.plan_file import OTHERS, fingerprint, list_differences
 from cfljax.launch.progress import Progress
-from cfljax.launch.sweep import Options, Outcome, Worker, carry_out, lay_down, outcome, progress_of, work
+from cfljax.launch.sweep import Options, Outcome, Worker, carry_out, count_outcome, lay_down, start_progress, work
 from cfljax.registry import Entry
 from cfljax.registry.options import NoOptions
 from cfljax.store import Store
 
 WORKER = "CFLJAX_WORKER"
-"""The variable that workers have in their environment: the mark of their sweep (`plan_file.mark`). They compute its runs or none,
-and leave advice to the user to the process that has started them."""
+"""The variable that workers have in their environment: the fingerprint of their sweep (`plan_file.fingerprint`). They compute its
+runs or none, and leave advice to the user to the process that has started them."""
 
 
 class WorkerError(CfljaxError):
@@ -78,7 +78,7 @@ class Crew(NamedTuple):
     """With which each computes."""
 
 
-def crew_for(store: Store, runs: int, workers: int | None) -> Crew | None:
+def choose_crew(store: Store, runs: int, workers: int | None) -> Crew | None:
     """Choose the processes that compute this number of runs, by default one per core of a CPU; None: this process alone. A
     folder continues as it was begun, because the last bits of results depend on it; a line says so if `workers` asks for
     something else."""
@@ -102,16 +102,16 @@ def carry_out_by_processes(
 ) -> Outcome:
     """Do `carry_out` by several processes. For a new folder, the number of threads of a run is stored in plan.json. `command`: the
     command that the arguments are for, and that the workers run."""
-    crew = crew_for(store, len(spec.units()), workers)
+    crew = choose_crew(store, len(spec.units()), workers)
     if crew is None:
         return carry_out(spec, store, options)
     todo, _ = lay_down(spec, store, options, threads=crew.threads)
-    with progress_of(todo, options, crew.size) as progress:
+    with start_progress(todo, options, crew.size) as progress:
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
         if todo:
-            watch(arguments, crew._replace(size=min(crew.size, len(todo))), progress, mark(spec), command)
-    return outcome(spec, store, todo)
+            watch(arguments, crew._replace(size=min(crew.size, len(todo))), progress, fingerprint(spec), command)
+    return count_outcome(spec, store, todo)
 
 
 LOCAL = Entry(NoOptions, carry_out_by_processes)
@@ -124,14 +124,14 @@ def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Op
 
     def do(progress: Progress) -> None:
         todo, machine = lay_down(spec, store, options)
-        for message in [*list_messages(machine), *unlike(store, machine)] if number == 0 and todo else []:
+        for message in [*list_messages(machine), *list_differences(store, machine)] if number == 0 and todo else []:
             progress.say(f"cfljax: {message}")
-        work(in_turn(todo, number, count), Worker(store, options, progress, machine))
+        work(order_batches(todo, number, count), Worker(store, options, progress, machine))
 
-    return as_worker(do, processors, mark(spec))
+    return as_worker(do, processors, fingerprint(spec))
 
 
-def in_turn(todo: list[Batch], number: int, count: int) -> list[Batch]:
+def order_batches(todo: list[Batch], number: int, count: int) -> list[Batch]:
     """Sort the batches into the order in which worker `number` of `count` takes them."""
     first = set(list(dict.fromkeys(batch.program_key for batch in todo))[number::count])
     return [b for b in todo if b.program_key in first] + [b for b in reversed(todo) if b.program_key not in first]
@@ -164,7 +164,7 @@ def watch(arguments: list[str], crew: Crew, progress: Progress, mark: str, comma
     processes = []
     try:
         for k in range(workers):
-            flags = ["--as-worker", f"{k}/{workers}", "--processors", ",".join(map(str, share_of(free, k, crew.threads)))]
+            flags = ["--as-worker", f"{k}/{workers}", "--processors", ",".join(map(str, choose_processors(free, k, crew.threads)))]
             processes.append(_start([sys.executable, "-m", module, *arguments, *flags], mark))
             threading.Thread(target=_read, args=(k, processes[k], events), daemon=True).start()
         _show(events, workers, progress)
@@ -179,7 +179,7 @@ def watch(arguments: list[str], crew: Crew, progress: Progress, mark: str, comma
         raise WorkerError(f"all {workers} workers ended early (exit codes {', '.join(map(str, codes))})", 1)
 
 
-def share_of(free: list[int], number: int, threads: int) -> list[int]:
+def choose_processors(free: list[int], number: int, threads: int) -> list[int]:
     """Return the processors of a worker: as many as it has threads, whatever the number of workers."""
     return [free[(number * threads + i) % len(free)] for i in range(min(threads, len(free)))]
 

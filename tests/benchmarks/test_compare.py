@@ -40,12 +40,12 @@ def test_the_schedule_is_the_one_that_the_engine_draws(shared):
     import jax.numpy as jnp
 
     from cfljax.engine.simulate import simulate
-    from cfljax.experiment.batching import batches
+    from cfljax.experiment.batching import make_batches
     from cfljax.federation.cohort import Cohort
     from cfljax.keys import fold, root
 
     run = run_of(TOY, 2, None)
-    parts, batch = assemble.assemble(run, 1, describe_machine()), batches([run], 1)[0]
+    parts, batch = assemble.assemble(run, 1, describe_machine()), make_batches([run], 1)[0]
     output = simulate(parts, batch.seeds, batch.hypers)[0]
     hyper = {name: jnp.float32(value) for name, value in batch.hypers[0].items()}
     one_round, state = jax.jit(parts.method.round), parts.method.init(root(0), parts.federation, hyper, {})

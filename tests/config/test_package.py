@@ -7,7 +7,7 @@ from cfljax.config.tables import RESERVED_KEYS
 from cfljax.config.values import list_fields
 from cfljax.data import SOURCES
 from cfljax.errors import SpecError
-from cfljax.experiment.batching import Size, batches, hyper_of
+from cfljax.experiment.batching import Size, list_hyper, make_batches
 from cfljax.experiment.dry_run import dry_run
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
@@ -21,10 +21,10 @@ def test_every_method_can_be_planned(name):
     assert not set(RESERVED_KEYS) & set(list_fields(METHODS.entry(name).options))
     runs = read_spec({"data": "digits", "method": name, "train": {"lr": [0.1, 0.2]}, "seeds": "0:2"}).runs()
     assert [run.method for run in runs] == [name] * 4
-    made = batches(runs, 3)
+    made = make_batches(runs, 3)
     assert len({batch.program_key for batch in made}) == 1
     assert name in dry_run(made, SIZE)
-    assert all(isinstance(number, float) for number in hyper_of(runs[0]).values())
+    assert all(isinstance(number, float) for number in list_hyper(runs[0]).values())
 
 
 @pytest.mark.parametrize("name", list(PARTITIONS))

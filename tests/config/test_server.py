@@ -32,7 +32,7 @@ def test_a_table_reads_back_as_it_was_written():
 def test_rates_share_a_program_and_arguments_do_not():
     made = runs(server=["none", ADAM | {"lr": [0.1, 0.2]}, ADAM | {"b1": [0.7, 0.9]}])
     assert len(made) == 5 and len({batching.static_key(run) for run in made}) == 4
-    assert list_traced(made[2].train)["server.lr"] == batching.hyper_of(made[2])["server.lr"] == 0.2
+    assert list_traced(made[2].train)["server.lr"] == batching.list_hyper(made[2])["server.lr"] == 0.2
     assert made[1].varies["train.server"] == ADAM
     assert Train(server=ADAM) == Train(server=dict(reversed(ADAM.items())))
 

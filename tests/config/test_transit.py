@@ -76,7 +76,7 @@ def test_nothing_is_no_table():
 def test_numbers_share_a_program(accountant):
     made = runs(spec(train={"privacy": {"clip": [1, 2], "noise": [0.0, 0.5]}, "attack": {"name": "noise", "share": [0.1, 0.2]}}))
     assert len(made) == 8 and len({batching.static_key(run) for run in made}) == 1
-    assert list_traced(made[-1].train)["privacy.noise"] == 0.5 and batching.hyper_of(made[-1])["attack.share"] == 0.2
+    assert list_traced(made[-1].train)["privacy.noise"] == 0.5 and batching.list_hyper(made[-1])["attack.share"] == 0.2
     assert made[0].varies["train.attack"] == {"name": "noise", "share": 0.1, "factor": 1.0, "seed": 0}
 
 
@@ -126,12 +126,14 @@ def test_epsilon_is_that_of_the_gaussian_mechanism():
     pytest.importorskip("dp_accounting")
     noise, delta = 8.0, 1e-5
     sigma = noise / 2  # a client is replaced by another: the sum moves by twice the clip
-    assert privacy.spent(noise, delta, (), everybody=1) == pytest.approx(_epsilon_of_gaussian(sigma, delta), rel=1e-6)
-    assert privacy.spent(noise, delta, (Draw(5, 5, 9),)) == pytest.approx(_epsilon_of_gaussian(sigma / 3, delta), rel=1e-6)
-    whole, known = (privacy.spent(noise, delta, (Draw(100, drawn, 20),)) for drawn in (100, 10))
-    hidden = privacy.spent(noise, delta, (Draw(100, 10, 20),), hidden=True)
-    assert hidden < known < whole < privacy.spent(noise, delta, (Draw(100, 100, 40),))
-    assert math.isinf(privacy.spent(0.0, delta, (Draw(10, 10, 5),))) and privacy.spent(1.0, delta, (), 0) == 0
+    assert privacy.compute_epsilon(noise, delta, (), everybody=1) == pytest.approx(_epsilon_of_gaussian(sigma, delta), rel=1e-6)
+    assert privacy.compute_epsilon(noise, delta, (Draw(5, 5, 9),)) == pytest.approx(
+        _epsilon_of_gaussian(sigma / 3, delta), rel=1e-6
+    )
+    whole, known = (privacy.compute_epsilon(noise, delta, (Draw(100, drawn, 20),)) for drawn in (100, 10))
+    hidden = privacy.compute_epsilon(noise, delta, (Draw(100, 10, 20),), hidden=True)
+    assert hidden < known < whole < privacy.compute_epsilon(noise, delta, (Draw(100, 100, 40),))
+    assert math.isinf(privacy.compute_epsilon(0.0, delta, (Draw(10, 10, 5),))) and privacy.compute_epsilon(1.0, delta, (), 0) == 0
 
 
 def _epsilon_of_gaussian(sigma, delta):

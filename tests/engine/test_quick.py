@@ -10,9 +10,9 @@ from cfljax.devices.compiled import compile_later
 from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.engine.simulate import simulate
 from cfljax.experiment.assemble import assemble, host_federation, model_of
-from cfljax.experiment.batching import batches
+from cfljax.experiment.batching import make_batches
 from cfljax.experiment.execution import choose, explain
-from cfljax.launch.batch import plan_of
+from cfljax.launch.batch import describe_plan
 from tests import machines
 from tests.often import rarely
 
@@ -66,9 +66,9 @@ def test_never_on_an_accelerator():
 def test_both_ways_agree(method):
     found = []
     for wanted in (True, False):
-        (batch,) = batches([run_of(plan={"quick": wanted}, method={"name": method, "clusters": 2}, rounds=4)], 1)
+        (batch,) = make_batches([run_of(plan={"quick": wanted}, method={"name": method, "clusters": 2}, rounds=4)], 1)
         parts = assemble(batch.first, batch.width, machines.cpu())
-        assert parts.plan.quick == wanted and ("quick = true" in plan_of(parts, 1, machines.cpu())) == wanted
+        assert parts.plan.quick == wanted and ("quick = true" in describe_plan(parts, 1, machines.cpu())) == wanted
         found += simulate(parts, batch.seeds, batch.hypers)
     np.testing.assert_allclose(found[0].models, found[1].models, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(found[0].labels, found[1].labels)

@@ -8,7 +8,7 @@ from cfljax.config import read_spec
 from cfljax.engine.metrics import RESERVED_NAMES
 from cfljax.errors import SpecError
 from cfljax.experiment import batching, dry_run
-from cfljax.experiment.batching import Size, batches
+from cfljax.experiment.batching import Size, make_batches
 from cfljax.methods import METHODS
 from tests.often import rarely
 
@@ -91,15 +91,18 @@ def test_gradients_over_the_participants_of_a_round_are_refused():
 
 def test_numbers_share_a_program_and_buffers_have_their_own():
     grid = runs({"buffer": 2, "exponent": [0.0, 0.5, 1.0]}, seeds=(0, 1))
-    assert len(grid) == 6 and len({batch.program for batch in batches(grid, 100)}) == 1
-    assert len({batch.program for batch in batches(grid + runs({"buffer": 3}) + runs({"buffer": 2, "staleness": "none"}), 9)}) == 3
+    assert len(grid) == 6 and len({batch.program for batch in make_batches(grid, 100)}) == 1
+    assert (
+        len({batch.program for batch in make_batches(grid + runs({"buffer": 3}) + runs({"buffer": 2, "staleness": "none"}), 9)})
+        == 3
+    )
 
 
 def test_memory_and_communication_are_told_before():
     (run,), size = runs(), Size(6, 1000, 6)
     assert dry_run.communication(run, size) == (4000 * (4 + 3 * 2), 4000 * 4 * 2)
-    (batch,) = batches([run], 1)
-    assert batching.memory(batch, size) == 4 * 1000 * (3 + 4 * 2 * 4)  # the updates of four, before and after a step
+    (batch,) = make_batches([run], 1)
+    assert batching.estimate_memory(batch, size) == 4 * 1000 * (3 + 4 * 2 * 4)  # the updates of four, before and after a step
 
 
 def test_the_history_says_how_old_updates_were_and_whose():

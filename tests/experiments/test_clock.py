@@ -7,7 +7,7 @@ import cfljax
 from cfljax.config import read_spec
 from cfljax.engine.metrics import RESERVED_NAMES
 from cfljax.errors import SpecError
-from cfljax.experiment.batching import batches
+from cfljax.experiment.batching import make_batches
 from cfljax.report.report_data import read
 from cfljax.report.tables import terminal
 from cfljax.report.write import write
@@ -53,9 +53,9 @@ def test_mistakes_get_a_line_before_any_data_is_loaded(clock, told):
 
 def test_clocks_of_other_numbers_share_a_program_and_a_deadline_has_another():
     grid = runs({"step_ms": [1, 5], "up_mbps": [1, 5], "spread": [0.5, 1.0]}, seeds=(0, 1))
-    assert len(grid) == 16 and len({batch.program for batch in batches(grid, 100)}) == 1
+    assert len(grid) == 16 and len({batch.program for batch in make_batches(grid, 100)}) == 1
     late = runs({"deadline_s": [1, 2]})
-    assert len({batch.program for batch in batches(grid + late, 100)}) == 2
+    assert len({batch.program for batch in make_batches(grid + late, 100)}) == 2
 
 
 def test_a_trace_counts_by_its_contents(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from cfljax.engine.newcomers import place
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, assemble_batch, host_federation, model_of
-from cfljax.experiment.batching import batches
+from cfljax.experiment.batching import make_batches
 from cfljax.launch.batch import run_batch
 from cfljax.local.send import Sending, attackers, flip_labels
 from cfljax.methods import METHODS
@@ -51,7 +51,7 @@ def runs(name="fedavg", drift=None, data=BLOBS, train=None, seeds=(0,), **option
 
 
 def outputs(runs, change=lambda federation: federation, sequential=True, **more):
-    (batch,) = batches(runs, len(runs))
+    (batch,) = make_batches(runs, len(runs))
     parts = assemble_batch(batch, describe_machine())
     settings = parts.settings._replace(sequential=sequential)
     parts = parts._replace(federation=change(parts.federation), settings=settings)
@@ -197,14 +197,14 @@ def test_new_clients_are_placed_and_scored_with_what_they_see_at_the_end():
 
 
 def test_the_summary_and_the_groups_of_the_last_round_are_kept():
-    (batch,) = batches(runs("oracle", {"at": [2], "share": 0.5}), 1)
+    (batch,) = make_batches(runs("oracle", {"at": [2], "share": 0.5}), 1)
     ((record, arrays),) = run_batch(batch, describe_machine(), catch=False)
     assert {"recovery_rounds", "accuracy_in_drift", "ari_in_drift"} <= set(record["summary"])
     assert record["summary"]["ari_in_drift"] == 1.0
     assert record["summary"]["accuracy_in_drift"] == pytest.approx(arrays["history/accuracy"][2:].mean(), abs=1e-6)
     assert arrays["group"].tolist() == host_federation(batch.first).at(6).group.tolist() == arrays["labels"][-1].tolist()
     assert arrays["groups"].tolist() == arrays["labels"].tolist() and (arrays["groups"][1] != arrays["groups"][2]).sum() == 6
-    (plain_batch,) = batches(runs("oracle"), 1)
+    (plain_batch,) = make_batches(runs("oracle"), 1)
     ((record, arrays),) = run_batch(plain_batch, describe_machine(), catch=False)
     assert "recovery_rounds" not in record["summary"] and "history/groups_changed" not in arrays and "groups" not in arrays
 

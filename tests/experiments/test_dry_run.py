@@ -57,6 +57,6 @@ def test_the_state_of_a_servers_optimiser_is_counted():
     size, sums = batching.Size(10, 1000, 10), []
     for server in ("none", {"name": "sgd", "lr": 1}, {"name": "adam", "lr": [0.1, 0.2]}, {"name": "sgd", "lr": 1, "momentum": 0.9}):
         method = {"name": "ifca", "clusters": 3}
-        made = batching.batches(read_spec({"data": "blobs", "train": {"server": server}, "method": [method]}).runs(), 9)
-        sums.append(batching.memory(made[0], size) // made[0].width)
+        made = batching.make_batches(read_spec({"data": "blobs", "train": {"server": server}, "method": [method]}).runs(), 9)
+        sums.append(batching.estimate_memory(made[0], size) // made[0].width)
     assert [each - sums[0] for each in sums] == [0, 0, 4 * 2 * 3 * 1000, 4 * 3 * 1000]

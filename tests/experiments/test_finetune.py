@@ -8,7 +8,7 @@ from cfljax.config import read_spec
 from cfljax.devices.machine import describe_machine
 from cfljax.engine.simulate import simulate
 from cfljax.experiment.assemble import assemble, assemble_batch, host_federation
-from cfljax.experiment.batching import batches
+from cfljax.experiment.batching import make_batches
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
 from tests import play
@@ -27,7 +27,7 @@ def runs(method="fedavg", data=None, train=None, seeds=(0,)):
 
 def outputs(runs, sequential=True, wide=0, **more):
     """`wide`: how many clients fine-tune at a time, if not as many as take part in a round."""
-    (batch,) = batches(runs, len(runs))
+    (batch,) = make_batches(runs, len(runs))
     made = assemble_batch(batch, describe_machine())
     plan, settings = made.plan._replace(stream=wide or made.plan.stream), made.settings._replace(sequential=sequential)
     made = made._replace(plan=plan, settings=settings)

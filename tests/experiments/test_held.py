@@ -8,8 +8,8 @@ from cfljax import keys
 from cfljax.config import read_spec
 from cfljax.devices.machine import describe_machine
 from cfljax.experiment.assemble import assemble
-from cfljax.experiment.batching import held, hyper_of
-from cfljax.experiment.model_size import size_of_run
+from cfljax.experiment.batching import count_held, list_hyper
+from cfljax.experiment.model_size import count_run_size
 from cfljax.methods import METHODS
 
 CLIENTS, MODEL = 13, 6 * 17 + 17 + 17 * 4 + 4
@@ -26,13 +26,13 @@ def of_run(name, train=None):
         {"data": DATA | {"clients": CLIENTS}, "model": model, "train": train, "method": [{"name": name} | two]}
     ).runs()
     parts = assemble(run, 1, describe_machine())
-    hyper = {key: np.float32(value) for key, value in hyper_of(run).items()}
+    hyper = {key: np.float32(value) for key, value in list_hyper(run).items()}
     setup = {}
     if parts.method.setup is not None:
         setup = parts.method.setup(keys.root(0), parts.federation, hyper | {"participants": CLIENTS})
     state = jax.eval_shape(parts.method.init, keys.root(0), parts.federation, hyper, setup)
     leaves = [leaf.shape for leaf in jax.tree.leaves(state) if leaf.ndim == 2 and leaf.shape[0] == CLIENTS and leaf.shape[1] > 3]
-    return held(run, size_of_run(run, parts.federation)) // 4, sum(int(np.prod(shape)) for shape in leaves)
+    return count_held(run, count_run_size(run, parts.federation)) // 4, sum(int(np.prod(shape)) for shape in leaves)
 
 
 @pytest.mark.parametrize("name", sorted(set(METHODS) - set(IN_PASSING)))

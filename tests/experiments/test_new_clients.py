@@ -13,8 +13,8 @@ from cfljax.engine.afterwards import batch_width
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, assemble_batch, host_federation
-from cfljax.experiment.batching import batches
-from cfljax.experiment.privacy import crowd_of
+from cfljax.experiment.batching import make_batches
+from cfljax.experiment.privacy import find_crowd
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
 from cfljax.types.federation import NEVER
@@ -41,7 +41,7 @@ def _fields(name):
 
 def outputs(runs, change=lambda federation: federation, sequential=True, wide=0, **more):
     """`wide`: how many newcomers train at a time, if not as many as take part in a round."""
-    (batch,) = batches(runs, len(runs))
+    (batch,) = make_batches(runs, len(runs))
     parts = assemble_batch(batch, describe_machine())
     plan, settings = parts.plan._replace(stream=wide or parts.plan.stream), parts.settings._replace(sequential=sequential)
     parts = parts._replace(plan=plan, federation=change(parts.federation), settings=settings)
@@ -140,7 +140,7 @@ def test_pixels_are_normalised_by_those_that_train():
 def test_privacy_and_shares_count_those_that_train():
     (run,) = runs(train={"participation": 0.5})
     federation = host_federation(run)
-    assert crowd_of(federation).clients == 9 and crowd_of(federation).arrived == ((0, 9),)
+    assert find_crowd(federation).clients == 9 and find_crowd(federation).arrived == ((0, 9),)
     assert assemble(run, 1, describe_machine()).settings.participants == run.train.participants(9) == 4
 
 

@@ -115,13 +115,13 @@ def test_a_dry_run_says_what_the_features_take(begun):
     spec = {"data": DATA, "model": MODEL | {"weights": str(begun[1]), "frozen": "body"}, "train": TRAIN, "method": "fedavg"}
     run = read_spec(spec).runs()[0]
     from cfljax.experiment.assemble import host_federation
-    from cfljax.experiment.batching import batches
+    from cfljax.experiment.batching import make_batches
     from cfljax.experiment.dry_run import dry_run
-    from cfljax.experiment.model_size import size_of_run
+    from cfljax.experiment.model_size import count_run_size
 
-    size = size_of_run(run, host_federation(run))
+    size = count_run_size(run, host_federation(run))
     assert (size.parameters, size.features) == (36, 320 * 8)
-    assert "features of the frozen body, computed once: 10.2 kB" in dry_run(batches([run], 1), size)
+    assert "features of the frozen body, computed once: 10.2 kB" in dry_run(make_batches([run], 1), size)
 
 
 @pytest.mark.parametrize(

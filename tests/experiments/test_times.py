@@ -5,7 +5,7 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.experiment import times
-from cfljax.experiment.batching import Size, batches
+from cfljax.experiment.batching import Size, make_batches
 from cfljax.experiment.dry_run import dry_run
 
 SIZE = Size(clients=20, parameters=100, learners=20)
@@ -18,7 +18,7 @@ def empty(monkeypatch, tmp_path):
 
 
 def made(method="fedavg", data="blobs", **train):
-    return batches(read_spec({"data": data, "train": {"rounds": 3} | train, "method": method}).runs(), 1)
+    return make_batches(read_spec({"data": data, "train": {"rounds": 3} | train, "method": method}).runs(), 1)
 
 
 def seconds(*found):
@@ -40,7 +40,7 @@ def test_another_method_is_judged_by_its_kind_and_other_data_are_unknown():
     cfljax.run("fedavg", data="blobs", rounds=2)
     (known, again), (like,), (other,) = seconds(*made() * 2), seconds(*made("ifca")), seconds(*made(data="digits"))
     assert known > again > 0 and like > 0 and other is None  # a program is compiled once
-    assert "at least" in times.in_words([known, None])
+    assert "at least" in times.describe_estimates([known, None])
 
 
 @pytest.mark.parametrize("written", ["{", "[1]", '{"a": 1}', '{"a": [1.0, 2.0, NaN]}', '{"a": [1, 2, 3]}'])

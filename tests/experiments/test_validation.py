@@ -11,7 +11,7 @@ from cfljax.devices.machine import describe_machine
 from cfljax.engine.simulate import simulate
 from cfljax.errors import DataError, SpecError
 from cfljax.experiment.assemble import assemble_batch, host_federation
-from cfljax.experiment.batching import batches
+from cfljax.experiment.batching import make_batches
 from cfljax.federation import PARTITIONS
 from cfljax.federation.validation import hold_out
 from tests.often import every
@@ -107,7 +107,7 @@ def test_a_run_without_validation_keeps_its_id():
 
 
 def outputs(run, federation=None):
-    (batch,) = batches([run], 1)
+    (batch,) = make_batches([run], 1)
     parts = assemble_batch(batch, describe_machine())
     parts = parts if federation is None else parts._replace(federation=federation(parts.federation))
     return simulate(parts, [run.seed], [{"lr": 0.2}])[0]

@@ -16,7 +16,7 @@ from cfljax.devices.placement import shard_federation
 from cfljax.engine import scoring
 from cfljax.engine.simulate import simulate
 from cfljax.experiment import assemble, federations
-from cfljax.experiment.batching import batches
+from cfljax.experiment.batching import make_batches
 from cfljax.methods import METHODS
 
 CALM = {"cfl_sattler": {"min_rounds": 1, "eps1": 9.0, "eps2": 0.0}, "fl_hc": {"warmup_rounds": 1}, "joint": {"local_steps": 2}}
@@ -45,7 +45,7 @@ def batch(name, pool=None, server=None):
         "seeds": [0, 1, 2],
         "method": [method],
     }
-    return batches(read_spec(table).runs(), 3)[0]
+    return make_batches(read_spec(table).runs(), 3)[0]
 
 
 def kept(name):

@@ -9,7 +9,7 @@ import termios
 import threading
 
 from cfljax.launch import progress
-from cfljax.launch.progress import Progress, clock
+from cfljax.launch.progress import Progress, format_seconds
 
 SHOW = """
 from cfljax.launch.progress import Progress
@@ -103,7 +103,7 @@ def test_quiet_says_only_what_is_said():
 
 
 def test_clock():
-    assert [clock(s) for s in (5, 65, 3700)] == ["0:05", "1:05", "1:01:40"]
+    assert [format_seconds(s) for s in (5, 65, 3700)] == ["0:05", "1:05", "1:01:40"]
 
 
 def test_a_worker_whose_watcher_was_killed_ends_and_blames_no_run():

@@ -13,7 +13,7 @@ from cfljax.devices import distributed
 from cfljax.devices.machine import describe_machine
 from cfljax.errors import DataError, SpecError
 from cfljax.launch import ray_task, workers
-from cfljax.launch.plan_file import OTHERS, mark
+from cfljax.launch.plan_file import OTHERS, fingerprint
 from cfljax.launch.sweep import Options, agree_on_start, carry_out, lay_down
 from cfljax.store import Store
 from tests.data.test_contents import SMALL, write
@@ -33,7 +33,7 @@ def test_a_worker_with_other_data_ends_and_lays_down_nothing(table, tmp_path):
     spec = read_spec(tmp_path / "spec.toml")
     lay_down(spec, Store(tmp_path / "r"), Options(quiet=True))
     plan = (tmp_path / "r" / "plan.json").read_bytes()
-    environment = os.environ | {workers.WORKER: mark(spec)}
+    environment = os.environ | {workers.WORKER: fingerprint(spec)}
     command = [sys.executable, "-m", "cfljax.sweep", str(tmp_path / "spec.toml"), "--out", str(tmp_path / "r")]
     command += ["--as-worker", "0/1", "--processors", str(min(os.sched_getaffinity(0)))]
     write(tmp_path / "mine.npz", seed=1)
@@ -44,7 +44,7 @@ def test_a_worker_with_other_data_ends_and_lays_down_nothing(table, tmp_path):
 
 def test_a_follower_and_a_task_with_other_data_say_so(table, tmp_path, monkeypatch):
     spec = read_spec(table)
-    runs, first = spec.units(), mark(spec)
+    runs, first = spec.units(), fingerprint(spec)
     words = {"runs": [runs[0].id], "width": 1, "table": table, "sets": [], "plugins": []}
     assert ray_task._batch(words).first.id == runs[0].id
     write(tmp_path / "mine.npz", seed=1)
@@ -82,7 +82,7 @@ def test_a_file_that_changes_between_the_plan_and_the_run_ends_the_sweep_in_one_
 
 
 def test_marks_are_those_of_the_runs(table, tmp_path):
-    first = mark(read_spec(table))
-    assert mark(read_spec(table | {"name": "another"})) == first != mark(read_spec(table | {"seeds": [0]}))
+    first = fingerprint(read_spec(table))
+    assert fingerprint(read_spec(table | {"name": "another"})) == first != fingerprint(read_spec(table | {"seeds": [0]}))
     np.savez(tmp_path / "mine.npz", x_train=np.zeros((4, 2)), y_train=[0, 1, 0, 1], x_test=np.zeros((2, 2)), y_test=[0, 1])
-    assert mark(read_spec(table)) != first
+    assert fingerprint(read_spec(table)) != first

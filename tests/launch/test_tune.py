@@ -13,7 +13,7 @@ from cfljax.devices.machine import describe_machine
 from cfljax.errors import SpecError, StoreError
 from cfljax.launch import halving, rung
 from cfljax.launch.batch import run_batch
-from cfljax.launch.search_plan import lay_out
+from cfljax.launch.search_plan import plan_search
 from cfljax.store import Store
 from cfljax.store.tuned import read_search
 
@@ -135,13 +135,13 @@ def test_no_choice_looks_at_test_labels(tmp_path):
 
 def test_a_budget_is_the_same_for_each_method_and_is_kept(tmp_path):
     table = TABLE | {"method": ["fedavg", {"name": "ifca", "clusters": [1, 2, 3, 4]}]}
-    whole, bounded = lay_out(read_spec(table), "train_loss"), lay_out(read_spec(table), "train_loss", budget=4)
+    whole, bounded = plan_search(read_spec(table), "train_loss"), plan_search(read_spec(table), "train_loss", budget=4)
     assert [len(group.settings) for group in whole.groups] == [4, 16] and "4 to 16 settings" in whole.warnings[-1]
     assert [len(group.settings) for group in bounded.groups] == [4, 5]
     for group in bounded.groups:
         assert halving.cost(len(group.settings), bounded.steps, 2) <= 4 * 6 / 2
     with pytest.raises(SpecError, match="--budget 1: one setting of each method takes 2 runs"):
-        lay_out(read_spec(table), "train_loss", budget=1)
+        plan_search(read_spec(table), "train_loss", budget=1)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_budget_is_the_same_for_each_method_and_is_kept(tmp_path):
 )
 def test_what_cannot_be_searched_is_refused_in_one_line(metric, sets, words):
     with pytest.raises(SpecError) as error:
-        lay_out(read_spec(TABLE, sets), metric)
+        plan_search(read_spec(TABLE, sets), metric)
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
@@ -240,7 +240,7 @@ def test_the_best_setting_of_two_rows_is_compared_in_both(tmp_path):
 
 def test_data_that_follow_the_seed_in_one_row_only_are_two_data_sets_of_a_search():
     table = TABLE | {"seeds": [0], "data": [DATA | {"seed": "run"}, DATA | {"seed": 0}], "method": "fedavg"}
-    groups = lay_out(read_spec(table), "train_loss").groups
+    groups = plan_search(read_spec(table), "train_loss").groups
     assert [len(group.settings) for group in groups] == [4, 4]
 
 

@@ -9,7 +9,7 @@ from cfljax.config import read_spec
 from cfljax.devices.machine import describe_machine
 from cfljax.engine.simulate import simulate
 from cfljax.experiment import assemble
-from cfljax.experiment.batching import batches
+from cfljax.experiment.batching import make_batches
 from cfljax.local import queue
 
 INNER = queue._train
@@ -28,7 +28,7 @@ def outputs(monkeypatch, method, more, lanes):
     monkeypatch.setattr("cfljax.experiment.execution.choose_lanes", lambda steps: lanes)
     monkeypatch.setattr(queue, "_train", lambda *args: taken.append(args[3].which.shape) or inner(*args))
     table = {"data": DATA, "model": {"name": "mlp", "hidden": [8]}, "method": [method], "train": TRAIN | more, "seeds": [0, 1]}
-    (batch,) = batches(read_spec(table).runs(), 2)
+    (batch,) = make_batches(read_spec(table).runs(), 2)
     parts = assemble.assemble(batch.first, 2, describe_machine()._replace(backend="gpu", kind="of a test"))
     return simulate(parts, batch.seeds, batch.hypers), taken
 

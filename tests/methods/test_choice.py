@@ -178,7 +178,7 @@ def by_hand(noise, choice, rounds, clients, drawn):
 def test_the_account_is_what_a_hand_computes(rounds, drawn, choice):
     found = privacy.epsilon(run_of({"name": "ifca", "clusters": 2}, choice, rounds, drawn), CROWD)
     assert found == pytest.approx(by_hand(2.0, choice, rounds, 20, drawn), abs=1e-3)
-    without = privacy.spent(2.0, DELTA, (Draw(20, drawn, rounds),))
+    without = privacy.compute_epsilon(2.0, DELTA, (Draw(20, drawn, rounds),))
     assert without < found <= without + rounds * choice + 1e-9
     if rounds == 1:
         assert found == pytest.approx(without + choice, abs=1e-9)
@@ -194,7 +194,7 @@ def test_choices_alone():
 
 def test_two_sums_a_round_do_not_make_two_choices():
     one, two = (privacy.epsilon(run_of({"name": name, "clusters": 2}, 5.0, 2), CROWD) for name in ("ifca", "cfl_mgd"))
-    plain = [privacy.spent(2.0, DELTA, (Draw(20, 20, 2),), sums) for sums in (1, 2)]
+    plain = [privacy.compute_epsilon(2.0, DELTA, (Draw(20, 20, 2),), sums) for sums in (1, 2)]
     assert one == pytest.approx(plain[0] + 10, abs=1e-6) and two == pytest.approx(plain[1] + 10, abs=1e-6)
 
 
@@ -235,7 +235,7 @@ def test_ids_and_programs():
     (plain,), made = of({"clip": 1.0}), of({"clip": 1.0, "choice": [{"epsilon": 1.0}, {"epsilon": 2.0, "clip": 3.0}]})
     assert len({run.id for run in (plain, *made)}) == 3
     assert batching.static_key(made[0]) == batching.static_key(made[1]) != batching.static_key(plain)
-    assert batching.hyper_of(made[1])["privacy.choice.clip"] == 3.0 and batching.hyper_of(made[0])["privacy.choice.clip"] == 5.0
+    assert batching.list_hyper(made[1])["privacy.choice.clip"] == 3.0 and batching.list_hyper(made[0])["privacy.choice.clip"] == 5.0
     (again,) = read_spec(made[1].resolved()).runs()
     assert again == made[1] and again.id == made[1].id
 

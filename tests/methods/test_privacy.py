@@ -62,7 +62,9 @@ def test_draws_are_those_of_the_rounds(data, train):
     run = run_of("fedavg", rounds=6, data=data, **train)
     federation = assemble.host_federation(run)
     places = run.train.places(int(federation.trains.sum()), federation.clients)
-    told = [(d.clients, d.participants) for d in privacy.draws(run, privacy.crowd_of(federation), 6) for _ in range(d.rounds)]
+    told = [
+        (d.clients, d.participants) for d in privacy.list_draws(run, privacy.find_crowd(federation), 6) for _ in range(d.rounds)
+    ]
     true = []
     for t in range(6):
         took_part = play.drawn(keys.root(t), federation, places, t, {}).mask
@@ -73,13 +75,13 @@ def test_draws_are_those_of_the_rounds(data, train):
 def test_epsilon_counts_the_clients_that_have_arrived():
     late = privacy.Crowd(100, ((0, 20), (50, 100)), True)
     run = run_of("fedavg", rounds=10, drawn=0.2)
-    everybody = privacy.spent(NOISE, DELTA, (Draw(20, 20, 10),))
+    everybody = privacy.compute_epsilon(NOISE, DELTA, (Draw(20, 20, 10),))
     assert privacy.epsilon(run, late) == everybody > 1.5 * privacy.epsilon(run, crowd(100))
-    assert privacy.epsilon(run_of("fedavg", rounds=60, drawn=0.2), late) == privacy.spent(
+    assert privacy.epsilon(run_of("fedavg", rounds=60, drawn=0.2), late) == privacy.compute_epsilon(
         NOISE, DELTA, (Draw(20, 20, 50), Draw(100, 20, 10)), hidden=True
     )
     nobody = privacy.Crowd(0, (), True)
-    assert privacy.epsilon(run, nobody) == 0.0 and privacy.draws(run, nobody, 10) == ()
+    assert privacy.epsilon(run, nobody) == 0.0 and privacy.list_draws(run, nobody, 10) == ()
 
 
 @functools.cache
@@ -129,19 +131,27 @@ def test_no_attack_measures_more_than_epsilon_says(method, setting, alike, hides
     run, found = run_of(method), measured(*setting)
     assert privacy.hides_draw(run, alike) == hides
     assert found <= privacy.epsilon(run, crowd(alike=alike))
-    credited = privacy.spent(NOISE, DELTA, (Draw(CLIENTS, DRAWN, 1),), hidden=True)
+    credited = privacy.compute_epsilon(NOISE, DELTA, (Draw(CLIENTS, DRAWN, 1),), hidden=True)
     assert (found <= credited) == hides  # a draw that does not stay hidden must not be credited
 
 
 def test_a_known_draw_is_the_mean_over_how_often_a_client_is_in_it():
     for noise, one, wanted in ((4.0, Draw(100, 1, 1), 1.352), (2.0, Draw(10_000, 100, 100), 8.615)):
-        assert privacy.spent(noise, 1e-5, (one,)) == pytest.approx(wanted, abs=1e-3)
+        assert privacy.compute_epsilon(noise, 1e-5, (one,)) == pytest.approx(wanted, abs=1e-3)
     split = (Draw(50, 5, 30), Draw(50, 5, 70))
-    assert privacy.spent(1.0, 1e-5, split) == pytest.approx(privacy.spent(1.0, 1e-5, (Draw(50, 5, 100),)), abs=1e-6)
+    assert privacy.compute_epsilon(1.0, 1e-5, split) == pytest.approx(
+        privacy.compute_epsilon(1.0, 1e-5, (Draw(50, 5, 100),)), abs=1e-6
+    )
     many = tuple(Draw(50 + n, 5, 1) for n in range(300))
-    assert privacy.spent(1.0, 1e-5, many[150:]) < privacy.spent(1.0, 1e-5, many) < privacy.spent(1.0, 1e-5, (Draw(50, 5, 300),))
-    assert privacy.spent(1.0, 1e-5, (Draw(50, 5, 10),), sums=2) > privacy.spent(1.0, 1e-5, (Draw(50, 5, 20),))
-    assert privacy.spent(1e9, 1e-5, (Draw(50, 5, 10),)) == 0.0 and math.isinf(privacy.spent(0.0, 1e-5, (Draw(50, 5, 1),)))
+    assert (
+        privacy.compute_epsilon(1.0, 1e-5, many[150:])
+        < privacy.compute_epsilon(1.0, 1e-5, many)
+        < privacy.compute_epsilon(1.0, 1e-5, (Draw(50, 5, 300),))
+    )
+    assert privacy.compute_epsilon(1.0, 1e-5, (Draw(50, 5, 10),), sums=2) > privacy.compute_epsilon(1.0, 1e-5, (Draw(50, 5, 20),))
+    assert privacy.compute_epsilon(1e9, 1e-5, (Draw(50, 5, 10),)) == 0.0 and math.isinf(
+        privacy.compute_epsilon(0.0, 1e-5, (Draw(50, 5, 1),))
+    )
 
 
 def test_what_is_built_on_fedavg_is_not_taken_for_it():

@@ -250,7 +250,7 @@ def spec(rates, name="ifca", seeds=(0,), **train):
 
 def outputs(runs, places=None, **more):
     """Outputs of a batch of these runs; `places`: which of them, else the first."""
-    (batch,) = batching.batches(runs, len(runs))
+    (batch,) = batching.make_batches(runs, len(runs))
     parts = assemble(batch.first, batch.width, describe_machine())
     settings = parts.settings._replace(sequential=more.pop("sequential", True))
     parts = parts._replace(settings=settings, program_key=batch.program_key)

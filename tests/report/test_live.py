@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cfljax.commands import cli, link
+from cfljax.commands import cli, format_link
 from cfljax.report import write
 from cfljax.store import Store, busy
 from tests.report import synthetic
@@ -75,6 +75,6 @@ def test_time_is_as_waited(tmp_path):
 
 
 def test_a_path_is_a_link_in_a_terminal_only(tmp_path, monkeypatch):
-    assert link(tmp_path / "a b") == str(tmp_path / "a b")
+    assert format_link(tmp_path / "a b") == str(tmp_path / "a b")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert link(tmp_path / "a b") == f"\033]8;;file://{tmp_path}/a%20b\033\\{tmp_path}/a b\033]8;;\033\\"
+    assert format_link(tmp_path / "a b") == f"\033]8;;file://{tmp_path}/a%20b\033\\{tmp_path}/a b\033]8;;\033\\"
