@@ -22,7 +22,7 @@ from cfljax.commands import COMMANDS
 from cfljax.commands.methods import describe
 from cfljax.config import asynchronous, clock, data, drift, lora, search, server, stop, train, transit
 from cfljax.data import SOURCES
-from cfljax.federation import PARTITIONS
+from cfljax.federation import PARTITIONS, VIEWS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
 from cfljax.registry.options import show
@@ -293,6 +293,9 @@ def names() -> str:
                 "JSON, data of `cfljax data import SOURCE`, and the "
                 "image classification sets of tensorflow-datasets (`cfljax data prepare NAME` first).\n"
             ]
+        if kind == "partition":
+            views = ", ".join(f"`{name}`" for name in VIEWS)
+            parts += [f"{views} are [views](clients.md#shifts-that-combine), too; a view has the options of its own section below.\n"]
         if shared := shared_rows([registry.entry(name).options for name in ours]):
             parts += [f"### Shared {kind} options", "", table(HEAD, shared), ""]
         for name in ours:

@@ -2,8 +2,8 @@
 
     CFLJAX_DATA=FOLDER python -m experiments.check "FedGroup Table 3, MNIST-MLP, FG-EDC" --rounds 5
 
-A name is that of a sweep in records/ and of a method in it, and perhaps what else tells its runs apart ("lam 0.2"); the first run
-of that name unless --seed says another. Another version of JAX or another kind of machine may round otherwise: then the largest
+A name is that of a sweep in records/ and of a method in it, and perhaps some of what tells its runs apart ("lam 0.2"); the first
+run of that name unless --seed says another. Another version of JAX or another kind of machine may round otherwise: then the largest
 difference is told."""
 
 from __future__ import annotations
@@ -17,41 +17,51 @@ from pathlib import Path
 
 import numpy as np
 
-import cfljax
 from cfljax.api import one_run
 from cfljax.errors import SpecError
 from cfljax.report.configurations import Unit
 from cfljax.results.result import Result, Results
+from cfljax.store import provenance
 
 RECORDS = Path(__file__).parent / "records"
 UNLIKE = ("seconds",)
 """Words in the names of curves that no two runs share."""
 
 
-def named(records: Path = RECORDS) -> dict[str, list[Unit]]:
-    """Return the runs of each name, in the order of their seeds."""
+def named(records: Path = RECORDS) -> dict[str, list[tuple[set[str], Unit]]]:
+    """Return the runs of each sweep and method, in the order of their seeds, each with the options that tell it apart."""
     found: dict[str, list[Unit]] = defaultdict(list)
     for folder in sorted(path for path in records.iterdir() if path.is_dir()):
         results = Results(folder)
         for row in results.rows:
             if row["status"] == "done":
-                found[f"{results.sweep.get('name')}, {row['label']}"].append(
-                    Unit(row["id"], results.records[row["id"]], results.store)
-                )
-    for name, runs in list(found.items()):
-        for run, more in zip(runs, _told_apart(runs), strict=True):
-            if more:
-                found[name + more].append(run)
-    return {name: sorted(runs, key=lambda run: run.seed) for name, runs in found.items()}
+                unit = Unit(row["id"], results.records[row["id"]], results.store)
+                found[f"{results.sweep.get('name')}, {row['label']}"].append(unit)
+    pairs = {name: zip(_told_apart(runs), runs, strict=True) for name, runs in found.items()}
+    return {name: sorted(each, key=lambda pair: pair[1].seed) for name, each in pairs.items()}
 
 
-def _told_apart(runs: list[Unit]) -> Iterator[str]:
-    """Yield the options of each run that are not those of all: `, lam 0.2, init he`."""
+def chosen(name: str, records: Path = RECORDS) -> list[Unit]:
+    """Return the runs that a name means. SpecError, with the nearest names, where there are none."""
+    every = named(records)
+    for begin in sorted(every, key=len, reverse=True):
+        wanted = set(name.removeprefix(begin).split(", ")) - {""}
+        if name == begin or name.startswith(f"{begin}, "):
+            if found := [unit for options, unit in every[begin] if wanted <= options]:
+                return found
+            options = sorted(set.union(*(options for options, _ in every[begin])))
+            raise SpecError(f"there is no such run; what tells them apart: {', '.join(options) or 'the seed'}")
+    near = difflib.get_close_matches(name, every, 3, 0.3)
+    raise SpecError("there is no such number" + (f"; the nearest: {'; '.join(near)}" if near else ""))
+
+
+def _told_apart(runs: list[Unit]) -> Iterator[set[str]]:
+    """Yield the options of each run that are not those of all: `lam 0.2` and `init he`."""
     parts = ("data", "model", "method", "train")
     flat = [{(part, key): value for part in parts for key, value in run.record["config"][part].items()} for run in runs]
     keys = [key for key in dict.fromkeys(key for each in flat for key in each) if len({str(each.get(key)) for each in flat}) > 1]
     for each in flat:
-        yield "".join(f", {key} {each[part, key]}" for part, key in keys if each.get((part, key)) is not None)
+        yield {f"{key} {each[part, key]}" for part, key in keys if each.get((part, key)) is not None}
 
 
 def again(run: Result, rounds: int) -> Result:
@@ -87,23 +97,24 @@ def main(words: list[str] | None = None, records: Path = RECORDS) -> int:
     flags.add_argument("--rounds", type=int, default=5, help="how many rounds are run (default 5)")
     flags.add_argument("--seed", type=int, help="of the run (default: the first)")
     given = flags.parse_args(words)
-    runs = named(records)
-    if given.name not in runs:
-        near = difflib.get_close_matches(given.name, runs, 5, 0.3)
-        print(f"{given.name}: there is no such number; the nearest are", *near, sep="\n  ", file=sys.stderr)
-        return 2
-    fitting = [run for run in runs[given.name] if given.seed in (None, run.seed)]
-    if not fitting:
-        print(f"--seed {given.seed}: has {', '.join(str(run.seed) for run in runs[given.name])}", file=sys.stderr)
-        return 2
-    old = Result(*fitting[0].store.read(fitting[0].id))
     try:
+        fitting = chosen(given.name, records)
+        runs = [run for run in fitting if given.seed in (None, run.seed)]
+        if not runs:
+            raise SpecError(f"--seed {given.seed}: has {', '.join(str(seed) for seed in sorted({run.seed for run in fitting}))}")
+        old = Result(*runs[0].store.read(runs[0].id))
         found = compared(old, again(old, given.rounds))
     except SpecError as error:
         print(f"{given.name}: {error}", file=sys.stderr)
         return 2
-    print(f"{given.name}, seed {old.seed}, of cfljax {old.record['versions']['cfljax']}, now {cfljax.__version__}: {found}")
+    before, now = (_made_by(versions) for versions in (old.record["versions"], provenance()["versions"]))
+    made = f"made by {before}" if before == now else f"made by {before}, now {now}"
+    print(f"{given.name}, seed {old.seed}, {made}: {found}")
     return 1 if "difference" in found else 0
+
+
+def _made_by(versions: dict[str, str]) -> str:
+    return f"cfljax {versions['cfljax']}, JAX {versions['jax']}"
 
 
 if __name__ == "__main__":

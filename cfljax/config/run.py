@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from cfljax.config.data import SIDE_TABLES, Data
-from cfljax.config.frozen import canonical, to_plain
+from cfljax.config.frozen import canonical, to_essential, to_plain
 from cfljax.config.train import Train
 from cfljax.registry import list_origins
 from cfljax.registry.checksums import hash_file
@@ -150,7 +150,8 @@ def _list_values(run: Run, part: Value, apart: set[str]) -> list[tuple[tuple[str
     """Map (group, dotted name) to the values of a part's options, which are compared within the group. `apart`: options that the
     sources and partitions of a group both have, with different values."""
     if part is run.data:
-        common = [(("", f"data.{k}"), v) for k, v in _list_pairs(part) if k not in SIDE_TABLES]
+        views = [each.written(to_essential) for each in part.views]
+        common = [(("", f"data.{k}"), views if k == "views" else v) for k, v in _list_pairs(part) if k not in SIDE_TABLES]
         group = f"{part.name}/{part.partition}"
         sides = [(side, k, v) for side in SIDE_TABLES for k, v in _list_pairs(getattr(part, side))]
         own = [(f"{side}.{k}" if f"{group} {k}" in apart else k, v) for side, k, v in sides]

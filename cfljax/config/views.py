@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cfljax.errors import SpecError, suggest
-from cfljax.federation import VIEWS
-from cfljax.federation.common import Sized
+from cfljax.federation import VIEWS, common
 from cfljax.federation.views import Crossed, GroupView
 from cfljax.registry.options import Options, check, check_value, show
 
@@ -18,20 +17,17 @@ def read_views(crossed: Crossed, partition: str, parts: Options, where: str) -> 
         view = _read_view(each, f"{where}.views")
         if view.name in found:
             raise SpecError(f'{where}.views: has "{view.name}" twice; give each view once')
-        if view.copies and (not isinstance(parts, Sized) or getattr(parts, "holdout", False)):
-            why = "holds samples out" if isinstance(parts, Sized) else "says itself who the clients are"
+        if view.copies and (not isinstance(parts, common.Sized) or getattr(parts, "holdout", False)):
+            why = "holds samples out" if isinstance(parts, common.Sized) else "says itself who the clients are"
             raise SpecError(f'{where}.views.{view.name}.copies = true: partition "{partition}" {why}; leave copies out')
         found[view.name] = view
     if found and partition in VIEWS:
-        why = 'is a view itself; take another partition, as in partition = "iid", and add it to the views'
-        raise SpecError(f'{where}.views: partition "{partition}" {why}')
+        raise SpecError(f'{where}.views: partition "{partition}" is a view itself; take another, as "iid", and add it to the views')
     names = (*found, "partition")
     if crossed.true_groups is not None and crossed.true_groups not in names:
         raise SpecError(f'{where}.true_groups = "{crossed.true_groups}": no such view' + suggest(crossed.true_groups, names))
-    if not found and (crossed.shares or crossed.true_groups):
-        raise SpecError(f"{where}.{'view_shares' if crossed.shares else 'true_groups'}: there are no views; give {where}.views")
-    if crossed.shares and not sum(crossed.shares) > 0:
-        raise SpecError(f"{where}.view_shares = {show(crossed.shares)}: must not all be 0")
+    if crossed.shares and not (found and sum(crossed.shares) > 0):
+        raise SpecError(f"{where}.view_shares = {show(crossed.shares)}: needs {where}.views, and some share above 0")
     return tuple(found.values())
 
 

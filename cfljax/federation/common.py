@@ -55,10 +55,15 @@ def training_rows(options: Sized, source: Source, rng: Rng) -> np.ndarray:
     total = len(source.y_train)
     rows = rng.permutation(total)
     check_most("clients", options.clients, total, f"{source.name} has {total} training samples")
+    return keep_wanted(options, rows)
+
+
+def keep_wanted(options: Sized, rows: np.ndarray) -> np.ndarray:
+    """Return the first of these rows, as many as `samples_per_client` wants, or all of them."""
     if options.samples_per_client is None:
         return rows
-    why = f"{options.clients} clients share {total} training samples of {source.name}"
-    check_most("samples_per_client", options.samples_per_client, total // options.clients, why)
+    why = f"{options.clients} clients share the {len(rows)} training samples"
+    check_most("samples_per_client", options.samples_per_client, len(rows) // options.clients, why)
     return rows[: options.clients * options.samples_per_client]
 
 
@@ -107,6 +112,12 @@ def share_out(rows: np.ndarray, clients: int, wanted: int | None, why: str, name
         return split_at(rows, even_sizes(len(rows), clients))
     check_most("samples_per_client", wanted, len(rows) // max(clients, 1), f"{clients} clients {why}")
     return split_at(rows, np.full(clients, wanted))
+
+
+def unequal_sizes(total: int, clients: int, least: int, shares: np.ndarray) -> np.ndarray:
+    """i64[clients] sizes that sum to `total`: the least for each, and of the rest these shares."""
+    check_most("min_samples", least, total // clients, f"{clients} clients share {total} samples")
+    return least + proportional_sizes(total - clients * least, shares)
 
 
 def group_blocks(clients: int, groups: int) -> np.ndarray:

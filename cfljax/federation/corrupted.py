@@ -5,7 +5,8 @@ made when the partition is."""
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -45,13 +46,20 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
 
     def see(parts: Parts, of: np.ndarray, rng: Rng) -> Parts:
         key, edge = int(rng.integers(2**63)), len(source.y_train)
+
+        def damage(x: np.ndarray, side: int, group: int, rows: np.ndarray) -> np.ndarray:
+            if kinds[group] == "none":
+                return x[rows]
+            images, how = x.reshape(-1, *image_shape(x.shape[1:])), (kinds[group], options.severity, (key, side, group))
+            return corrupt_images(images, *how, rows).reshape(len(rows), *x.shape[1:])
+
         tests = [parts.test] * len(parts.train) if isinstance(parts.test, np.ndarray) else parts.test
         sides = [(source.x_train, source.y_train, 0), (source.x_test, source.y_test, edge)]
         if any((rows >= edge).any() for rows in parts.train) or any((rows < edge).any() for rows in tests):
             both = zip(*sides, strict=True)  # some training samples are tested on, or the reverse
             sides = [(np.concatenate(next(both)), np.concatenate(next(both)), 0)] * 2
         (x, y, train, origin), (x_test, y_test, test, _) = (
-            _copy_views(x, y, [rows - first for rows in held], of, _Damage(kinds, options.severity, (key, side)))
+            _copy_views(y, [rows - first for rows in held], of, len(kinds), functools.partial(damage, x, side))
             for side, (held, (x, y, first)) in enumerate(zip((parts.train, tests), sides, strict=True))
         )
         anew = source._replace(x_train=x, y_train=y, x_test=x_test, y_test=y_test, user_train=None, user_test=None, population=None)
@@ -61,34 +69,15 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
     return see
 
 
-class _Damage(NamedTuple):
-    """What groups see."""
-
-    kinds: tuple[str, ...]
-    severity: int
-    key: tuple[int, int]
-
-
 def _copy_views(
-    x: np.ndarray, y: np.ndarray, held: list[np.ndarray], of: np.ndarray, damage: _Damage
+    y: np.ndarray, held: list[np.ndarray], of: np.ndarray, groups: int, damage: Callable[[int, np.ndarray], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
-    """Return samples and labels as groups see them, the rows of each client in these, and the row of x that each is made of.
-    Clients of a group share what they both hold."""
-    members = [np.flatnonzero(of == g) for g in range(len(damage.kinds))]
-    used = [np.unique(np.concatenate([np.zeros(0, np.int64), *(held[c] for c in each)])) for each in members]
-    begin = np.cumsum([0, *map(len, used)])
-    out = np.empty((begin[-1], *x.shape[1:]), x.dtype)
-    shape = image_shape(x.shape[1:])
-    for g, kind in enumerate(damage.kinds):
-        part = out[begin[g] : begin[g + 1]]
-        if kind == "none":
-            part[:] = x[used[g]]
-        else:
-            images = corrupt_images(x.reshape(-1, *shape), kind, damage.severity, (*damage.key, g), used[g])
-            part[:] = images.reshape(part.shape)
-    rows = [begin[g] + np.searchsorted(used[g], mine) for g, mine in zip(of, held, strict=True)]
-    origin = np.concatenate(used)
-    return out, y[origin], rows, origin
+    """Return samples and labels as groups see them, the rows of each client in these, and the row that each is made of. Clients of
+    a group share what they both hold. `damage` returns these rows as a group sees them."""
+    used = [np.unique(np.concatenate([np.zeros(0, np.int64), *(held[c] for c in np.flatnonzero(of == g))])) for g in range(groups)]
+    begin, origin = np.cumsum([0, *map(len, used)]), np.concatenate(used)
+    x = np.concatenate([damage(g, rows) for g, rows in enumerate(used)])
+    return x, y[origin], [begin[g] + np.searchsorted(used[g], mine) for g, mine in zip(of, held, strict=True)], origin
 
 
 def _check_images(source: Source) -> None:

@@ -43,10 +43,7 @@ def shards(options: Shards, source: Source, rng: Rng) -> Parts:
     rows, held_out = rows[:kept], rows[kept:] if options.holdout else rng.permutation(common.test_rows(source))
     pieces = options.clients * options.shards
     common.check_most("clients", options.clients, kept // options.shards, f"{pieces} shards of {kept} training samples")
-    if options.samples_per_client is not None:
-        why = f"{options.clients} clients share {kept} training samples"
-        common.check_most("samples_per_client", options.samples_per_client, kept // options.clients, why)
-        rows = rows[: options.samples_per_client * options.clients]
+    rows = common.keep_wanted(options, rows)
     owner = rng.permutation(pieces).reshape(options.clients, options.shards)
     train = _shards(rows, source, owner)
     test: list[np.ndarray] | np.ndarray = held_out
@@ -94,11 +91,7 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
 def _wanted_sizes(options: Classes, total: int, rng: Rng) -> np.ndarray:
     if options.balance == "equal":
         return np.full(options.clients, total // options.clients)
-    common.check_most(
-        "min_samples", options.min_samples, total // options.clients, f"{options.clients} clients share {total} samples"
-    )
-    spare = total - options.clients * options.min_samples
-    return options.min_samples + common.proportional_sizes(spare, rng.lognormal(0.0, options.sigma, options.clients))
+    return common.unequal_sizes(total, options.clients, options.min_samples, rng.lognormal(0.0, options.sigma, options.clients))
 
 
 def _pick_classes(size: np.ndarray, k: int, have: np.ndarray, rng: Rng) -> np.ndarray:
@@ -148,10 +141,9 @@ class Dirichlet(Sized):
 
     alpha: float = option(0.5, "concentration: small is one class per client, large is iid", above=0)
     min_samples: int = option(2, "smallest training set of a client; shares are drawn again until all are as large", low=0)
+    of_each_class: int = option(0, "samples of every class that each client gets before the shares", low=0)
     balance: str = option(
-        "shares",
-        "each class in shares over the clients; or clients of equal size draw mixes of classes",
-        choices=("shares", "equal"),
+        "shares", "shares of each class; or mixes of classes, for clients of equal size", choices=("shares", "equal")
     )
     rotate: int = option(1, "groups that see images rotated (2: half of the clients by 180 degrees)", low=1)
 
@@ -179,10 +171,12 @@ def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
 
 def _dirichlet_counts(options: Dirichlet, labels: np.ndarray, number: int, rng: Rng, draws: int = 200) -> np.ndarray:
     """i64[C, classes]: numbers of samples of each class, drawn until all clients have `min_samples`."""
-    have, best = np.bincount(labels, minlength=number), 0
+    have, first, best = np.bincount(labels, minlength=number), options.of_each_class, 0
+    common.check_most("of_each_class", first, have.min() // options.clients, f"the smallest class has {have.min()} samples")
     for _ in range(draws):
         shares = rng.dirichlet(np.full(options.clients, options.alpha), number)
-        counts = np.stack([common.proportional_sizes(n, p) for n, p in zip(have, shares, strict=True)], 1)
+        rest = have - first * options.clients
+        counts = first + np.stack([common.proportional_sizes(n, p) for n, p in zip(rest, shares, strict=True)], 1)
         best = max(best, int(counts.sum(1).min()))
         if counts.sum(1).min() >= options.min_samples:
             return counts

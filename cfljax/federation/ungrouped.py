@@ -38,12 +38,8 @@ def _hold_out(options: Iid, source: Source, rng: Rng) -> tuple[np.ndarray, np.nd
     total = len(source.y_train)
     kept = total - int(round(options.holdout * total))
     rows = rng.permutation(total)
-    if options.clients * (options.samples_per_client or 1) > kept:
-        name = "clients" if options.samples_per_client is None else "samples_per_client"
-        why = f"{options.clients} clients share the {kept} training samples that are not held out"
-        raise common.bad_option(name, getattr(options, name), why)
-    train = rows[:kept] if options.samples_per_client is None else rows[: options.clients * options.samples_per_client]
-    return train, rows[kept:]
+    common.check_most("clients", options.clients, kept, f"{kept} training samples are not held out")
+    return common.keep_wanted(options, rows[:kept]), rows[kept:]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,13 +56,11 @@ def quantity(options: Quantity, source: Source, rng: Rng) -> Parts:
     """Shuffle the samples and give clients unequal numbers: Dirichlet or log-normal sizes. `samples_per_client` is the mean."""
     rows = common.training_rows(options, source, rng)
     clients, total = options.clients, len(rows)
-    common.check_most("min_samples", options.min_samples, total // clients, f"{clients} clients share {total} samples")
-    spare = total - clients * options.min_samples
     if options.law == "lognormal":
-        shares = rng.lognormal(0.0, options.sigma, options.clients)
+        shares = rng.lognormal(0.0, options.sigma, clients)
     else:
-        shares = rng.dirichlet(np.full(options.clients, options.alpha))
-    train = common.split_at(rows, options.min_samples + common.proportional_sizes(spare, shares))
+        shares = rng.dirichlet(np.full(clients, options.alpha))
+    train = common.split_at(rows, common.unequal_sizes(total, clients, options.min_samples, shares))
     return Parts(train, common.choose_test_part(options, train, source, rng), common.no_group(options.clients))
 
 

@@ -28,9 +28,10 @@ class GroupView:
     options: Any = dataclasses.field(metadata={"beside": True})
     """An instance of the view's Options class."""
 
-    def written(self, plain: Callable[[Options], Table]) -> Table:
+    def written(self, plain: Callable[[Options], Table]) -> Table | str:
         """Return the entry as a spec writes it."""
-        return {"name": self.name, **({"copies": True} if self.copies else {}), **plain(self.options)}
+        table = {"name": self.name} | ({"copies": True} if self.copies else {}) | plain(self.options)
+        return table if len(table) > 1 else self.name
 
 
 class Crossed(NamedTuple):
@@ -100,8 +101,7 @@ def _count_clients(clients: int, combinations: int, crossed: Crossed) -> np.ndar
             raise bad_option("view_shares", list(crossed.shares), f"{given} shares for {product}; give {combinations}")
         return proportional_sizes(clients, np.array(crossed.shares))
     if clients < combinations:
-        what = f"{product} = {combinations} combinations for {clients} clients"
-        raise SpecError(f"data.views: {what}; give fewer groups or more clients")
+        raise SpecError(f"data.views: {product} = {combinations} combinations for {clients} clients; give fewer groups")
     return np.bincount(group_blocks(clients, combinations), minlength=combinations)
 
 

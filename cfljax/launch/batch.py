@@ -17,6 +17,7 @@ from cfljax.config.plugins import locate_error
 from cfljax.devices import distributed
 from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import CLIENTS, RUNS
+from cfljax.engine.metrics import score_clustering
 from cfljax.engine.outputs import Output
 from cfljax.engine.resume import CheckpointMismatch
 from cfljax.engine.settings import Assembled
@@ -30,7 +31,7 @@ from cfljax.experiment.privacy import epsilon, epsilon_of_choices, find_crowd
 from cfljax.launch.checkpoints import Checkpoints, from_arrays, to_arrays
 from cfljax.registry.options import Table, Value, show
 from cfljax.store import provenance, summarise, summarise_drift
-from cfljax.types import Federation
+from cfljax.types import Array, Federation
 
 
 class InHalves(Exception):
@@ -158,6 +159,8 @@ def make_unit(run: Run, output: Output, keep: str, federation: Federation | None
     summary |= {f"{name}_last": float(output.history[name][-1]) for name in run.train.metrics or ()}
     if run.data.drift is not None:
         summary |= summarise_drift(output.history, run.data.drift.spans)
+    if federation is not None and len(run.data.views) > 1 and run.data.true_groups is None:
+        summary |= _score_views(run, np.atleast_2d(output.labels)[-1], federation.at(int(output.history["round"][-1])).group)
     summary |= output.newcomers | output.finetuned
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
     if (clock := run.train.clocked) is not None and clock.cost_per_s:
@@ -168,6 +171,14 @@ def make_unit(run: Run, output: Output, keep: str, federation: Federation | None
         summary |= {} if choices is None else {"epsilon_choice": choices}
     diverged = {"status": "diverged", "diverged_at": output.diverged_at} if output.diverged_at >= 0 else {"status": "done"}
     return _record(run, **diverged, plan=plan, timings=output.seconds._asdict(), summary=summary), arrays
+
+
+def _score_views(run: Run, labels: np.ndarray, group: Array) -> dict[str, float]:
+    """Return the ARI of labels i[C] against the groups of each view alone, whose combinations `group` i[C] numbers."""
+    sizes = {f"ari_{each.name}": each.options.groups for each in run.data.views}
+    own = np.unravel_index(np.asarray(group) % math.prod(sizes.values()), tuple(sizes.values()))
+    models = int(labels.max(initial=0)) + 1
+    return {name: float(score_clustering(labels, of, models, sizes[name]).ari) for name, of in zip(sizes, own, strict=True)}
 
 
 def _groups(federation: Federation, rounds: np.ndarray) -> np.ndarray:

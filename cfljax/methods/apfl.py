@@ -30,9 +30,7 @@ from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.train import Position, make_stepper, start_at
-from cfljax.registry.options import option
-from cfljax.round.at_home import AtHome, Kept
-from cfljax.round.entry import entry
+from cfljax.round.recipes import AtHome, Kept, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Deng et al. 2020"

@@ -41,10 +41,7 @@ from cfljax.local.reports import mean_loss, report, report_trained
 from cfljax.local.rounds import Mixing, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
-from cfljax.registry.options import option
-from cfljax.round.common import first_model, traffic
-from cfljax.round.config import MethodConfig
-from cfljax.round.similarity import similarity, train_and_compare
+from cfljax.round.recipes import MethodConfig, first_model, option, similarity, traffic, train_and_compare
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Updates
 
 PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for federated learning with imbalanced data”"

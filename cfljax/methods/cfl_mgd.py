@@ -26,10 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.registry.options import option
-from cfljax.round.auto import CountedConfig
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
+from cfljax.round.recipes import Clustered, CountedConfig, entry, option
 from cfljax.types import Hyper, LocalStep
 
 PAPER = "“Clustered federated learning based on momentum gradient descent for heterogeneous data”"

@@ -40,12 +40,7 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import Done, State
+from cfljax.round.recipes import Ask, Before, Done, State, entry, option, similarity
 from cfljax.types import Array
 
 PAPER = "Sattler et al. 2020"

@@ -22,9 +22,7 @@ from collections.abc import Callable
 
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.at_home import AtHome
-from cfljax.round.entry import entry
+from cfljax.round.recipes import AtHome, entry, option
 from cfljax.types import Array, Hyper
 
 PAPER = "Li et al. 2021"

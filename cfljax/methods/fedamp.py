@@ -23,9 +23,7 @@ import dataclasses
 
 from cfljax.kernels.blocks import squared_distances
 from cfljax.lazy import jnp
-from cfljax.registry.options import option
-from cfljax.round.entry import entry
-from cfljax.round.peers import OwnModels, Peers
+from cfljax.round.recipes import OwnModels, Peers, entry, option
 from cfljax.types import Array, Hyper, LocalStep
 
 PAPER = "Huang et al. 2021"

@@ -11,9 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
+from cfljax.round.recipes import Clustered, entry, option
 
 PAPER = "McMahan et al. 2017"
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.entry import entry
+from cfljax.round.recipes import entry
 
 PAPER = "Oh et al. 2022"
 

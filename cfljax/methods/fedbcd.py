@@ -26,12 +26,9 @@ from cfljax.kernels.mix import add_noise, sum_by
 from cfljax.lazy import jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from
-from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
-from cfljax.registry.options import option
-from cfljax.round.common import first_model, keep_own, traffic
-from cfljax.round.config import PersonalConfig
+from cfljax.round.recipes import PersonalConfig, Work, first_model, keep_own, option, traffic
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 PAPER = "Wu et al. 2021"

@@ -42,12 +42,7 @@ from cfljax.kernels.mix import members, usable
 from cfljax.kernels.unite import complete_linkage
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.choice import join
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
-from cfljax.round.state import State
+from cfljax.round.recipes import Ask, Clustered, State, entry, join, option
 from cfljax.types import Array
 
 PAPER = "Jothimurugesan et al. 2023"

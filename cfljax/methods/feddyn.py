@@ -25,9 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.registry.options import option
-from cfljax.round.control import Controlled
-from cfljax.round.entry import entry
+from cfljax.round.recipes import Controlled, entry, option
 from cfljax.types import Array, Hyper, LocalStep
 
 PAPER = "Acar et al. 2021"

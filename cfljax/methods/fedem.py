@@ -30,8 +30,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.round.entry import entry
-from cfljax.round.soft import Soft
+from cfljax.round.recipes import Soft, entry
 
 PAPER = "Marfoq et al. 2021"
 

@@ -45,16 +45,8 @@ from cfljax.errors import SpecError
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.anew import every
-from cfljax.round.ask import Ask
-from cfljax.round.auto import CountedConfig
-from cfljax.round.before import Before
-from cfljax.round.clustered import Clustered
 from cfljax.round.cold_start import COLD_STARTS, first_groups
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import Begun, Done, State
+from cfljax.round.recipes import Ask, Before, Begun, Clustered, CountedConfig, Done, State, entry, every, option, similarity
 from cfljax.types import Array, Hyper, LocalStep, on_host
 
 PAPER = "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed data-driven measure”"

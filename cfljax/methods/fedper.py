@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.entry import entry
+from cfljax.round.recipes import entry
 
 PAPER = "Arivazhagan et al. 2019"
 

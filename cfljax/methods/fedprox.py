@@ -13,8 +13,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.entry import entry
+from cfljax.round.recipes import entry, option
 from cfljax.types import Hyper, LocalStep
 
 PAPER = "Li et al. 2020"

@@ -31,9 +31,7 @@ import dataclasses
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.solver import Solver
-from cfljax.round.entry import entry
-from cfljax.round.samples import in_lists, sample_labels
-from cfljax.round.soft import Mixed, Soft
+from cfljax.round.recipes import Mixed, Soft, entry, in_lists, sample_labels
 from cfljax.types import Array, Cohort, Federation
 
 PAPER = "Guo et al. 2024"

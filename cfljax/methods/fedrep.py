@@ -19,10 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.local.schedule import Work
-from cfljax.registry.options import option
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
+from cfljax.round.recipes import Clustered, Work, entry, option
 
 PAPER = "Collins et al. 2021"
 

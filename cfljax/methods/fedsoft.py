@@ -45,11 +45,16 @@ from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
-from cfljax.registry.options import option
-from cfljax.round.choice import need_clients
-from cfljax.round.common import first_model, first_models, keep_own, traffic
-from cfljax.round.config import PersonalConfig
-from cfljax.round.samples import mean_over_samples
+from cfljax.round.recipes import (
+    PersonalConfig,
+    first_model,
+    first_models,
+    keep_own,
+    mean_over_samples,
+    need_clients,
+    option,
+    traffic,
+)
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic
 
 PAPER = "Ruan & Joe-Wong 2022"

@@ -44,13 +44,7 @@ from cfljax.kernels.mix import members, usable
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES
 from cfljax.models.flat import head_of, part_of
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.auto import CountedConfig
-from cfljax.round.clustered import Clustered
-from cfljax.round.common import first_model, first_models
-from cfljax.round.entry import entry
-from cfljax.round.state import Done, State
+from cfljax.round.recipes import Ask, Clustered, CountedConfig, Done, State, entry, first_model, first_models, option
 from cfljax.types import Array
 
 PAPER = "Xie et al. 2020"

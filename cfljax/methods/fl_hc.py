@@ -28,11 +28,7 @@ from cfljax.federation.cohort import present
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import State
+from cfljax.round.recipes import Before, State, entry, option, similarity
 
 PAPER = "Briggs et al. 2020"
 METRICS = {"l1": "l1", "l2": "euclidean", "cosine": "cosine"}

@@ -29,10 +29,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.auto import CountedConfig
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
+from cfljax.round.recipes import Clustered, CountedConfig, entry, option
 
 PAPER = "Ghosh et al. 2020"
 

@@ -30,13 +30,7 @@ import dataclasses
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_cost, move_similarity
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.local.schedule import Work
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.auto import CountedConfig
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
-from cfljax.round.state import State
+from cfljax.round.recipes import Ask, Clustered, CountedConfig, State, Work, entry, option
 from cfljax.types import Array, Hyper
 
 PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"

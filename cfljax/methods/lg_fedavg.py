@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.entry import entry
+from cfljax.round.recipes import entry
 
 PAPER = "Liang et al. 2020"
 

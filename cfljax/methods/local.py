@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.round.entry import entry
-from cfljax.round.peers import Peers
+from cfljax.round.recipes import Peers, entry
 
 
 @dataclasses.dataclass(frozen=True)

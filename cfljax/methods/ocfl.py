@@ -39,15 +39,21 @@ from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.anew import every
-from cfljax.round.ask import Ask
-from cfljax.round.auto import CountedConfig
-from cfljax.round.before import Before
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
-from cfljax.round.similarity import shortened, similarity
-from cfljax.round.state import Begun, Done, State, places
+from cfljax.round.recipes import (
+    Ask,
+    Before,
+    Begun,
+    Clustered,
+    CountedConfig,
+    Done,
+    State,
+    entry,
+    every,
+    option,
+    places,
+    shortened,
+    similarity,
+)
 from cfljax.types import Array
 
 PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two others called OCFL)"

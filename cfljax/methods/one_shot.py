@@ -29,13 +29,7 @@ from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.auto import CountedConfig
-from cfljax.round.before import Before
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import Begun
+from cfljax.round.recipes import Before, Begun, Clustered, CountedConfig, entry, option, similarity
 from cfljax.types import Array
 
 PAPER = "Ghosh et al. 2019"

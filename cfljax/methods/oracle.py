@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.entry import entry
+from cfljax.round.recipes import entry
 
 
 @dataclasses.dataclass(frozen=True)

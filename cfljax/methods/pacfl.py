@@ -43,11 +43,7 @@ from cfljax.kernels import host
 from cfljax.kernels.subspaces import Subspaces, distances, joined, leading, nearest
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.state import Begun, State, places
+from cfljax.round.recipes import Ask, Before, Begun, State, entry, option, places
 from cfljax.types import Array, Federation
 
 PAPER = "Vahidian et al. 2023"

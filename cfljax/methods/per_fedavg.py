@@ -30,11 +30,7 @@ from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.train import Position, make_stepper, start_at
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
-from cfljax.round.state import State
+from cfljax.round.recipes import Ask, Clustered, State, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model
 
 PAPER = "Fallah et al. 2020"

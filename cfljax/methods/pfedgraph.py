@@ -26,9 +26,7 @@ import dataclasses
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.simplex import project_simplex
 from cfljax.lazy import jax, jnp
-from cfljax.registry.options import option
-from cfljax.round.entry import entry
-from cfljax.round.peers import OwnModels, Peers
+from cfljax.round.recipes import OwnModels, Peers, entry, option
 from cfljax.types import Array, Hyper
 
 PAPER = "Ye et al. 2023"

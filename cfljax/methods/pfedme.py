@@ -27,9 +27,7 @@ from typing import NamedTuple
 from cfljax.lazy import jax, jnp
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.registry.options import option
-from cfljax.round.at_home import AtHome
-from cfljax.round.entry import entry
+from cfljax.round.recipes import AtHome, entry, option
 from cfljax.types import Array, Hyper, Model, Tree
 
 PAPER = "Dinh et al. 2020"

@@ -27,9 +27,7 @@ from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.train import Position, make_stepper, start_at
-from cfljax.registry.options import option
-from cfljax.round.control import Controlled
-from cfljax.round.entry import entry
+from cfljax.round.recipes import Controlled, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Karimireddy et al. 2020"

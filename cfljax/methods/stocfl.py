@@ -35,12 +35,7 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.unite import slots, unite
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.clustered import Clustered
-from cfljax.round.entry import entry
-from cfljax.round.similarity import brief, compared_size, similarity
-from cfljax.round.state import State
+from cfljax.round.recipes import Ask, Clustered, State, brief, compared_size, entry, option, similarity
 from cfljax.types import Array, Hyper
 
 PAPER = "Zeng et al. 2023"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from cfljax.federation import VIEWS
 from cfljax.report.configurations import Configuration, Unit
 from cfljax.results.frames import NEW, number
 from cfljax.results.statistics import FEWEST, LEVEL, Difference, difference, holm, interval, mean_and_deviation, paired_t
@@ -88,6 +89,7 @@ def _of_window(window: str) -> list[Column]:
 
 COLUMNS = (
     *(column for window in WINDOWS for column in _of_window(window)),
+    *(Column(f"ari_{name}", f"ARI of {name}", _summary(f"ari_{name}"), "score") for name in VIEWS),
     Column("accuracy_max", "max", _summary("accuracy_max")),
     Column("accuracy_train_clients_last", "last, training clients", _summary("accuracy_train_clients_last")),
     Column("accuracy_test_clients_last", "last, test clients", _summary("accuracy_test_clients_last")),

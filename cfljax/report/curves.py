@@ -76,19 +76,14 @@ def chosen(configurations: Sequence[Configuration], most: int = MOST_CURVES) -> 
     """The configurations that figures show, in the order of the table: the best of each method and data, then of the rest."""
     if len(configurations) <= most:
         return [c for c in configurations if drawn_units(c)]
-    name = headline_of(configurations).key
-    scores = {i: _score(c, name) for i, c in enumerate(configurations) if drawn_units(c)}
-    ranked = sorted(scores, key=lambda i: -scores[i])
+    value = headline_of(configurations).value
+    of = [[v for unit in c.by_status("done") if math.isfinite(v := value(unit))] for c in configurations]
+    there = (i for i, c in enumerate(configurations) if drawn_units(c))
+    ranked = sorted(there, key=lambda i: -(mean_and_deviation(of[i])[0] if of[i] else -1))
     first = {(configurations[i].folder, configurations[i].label, configurations[i].block): i for i in reversed(ranked)}
     leaders = set(first.values())
     order = [i for i in ranked if i in leaders] + [i for i in ranked if i not in leaders]
     return [configurations[i] for i in sorted(order[:most])]
-
-
-def _score(configuration: Configuration, name: str) -> float:
-    values = [unit.record["summary"].get(name) for unit in configuration.by_status("done")]
-    mean = mean_and_deviation(float(v) for v in values if v is not None and math.isfinite(v))[0]
-    return mean if math.isfinite(mean) else -1.0
 
 
 def drawn_units(configuration: Configuration) -> list[Unit]:
@@ -116,7 +111,8 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         if arrays is None:
             continue
         rounds = arrays.get("history/round", np.zeros(0)).astype(np.float64)
-        ended = len(rounds) > 0 and _has_stopped(unit, rounds[-1])
+        train = unit.record["config"].get("train", {})  # whether train.stop has ended the run
+        ended = len(rounds) > 0 and bool(train.get("stop")) and rounds[-1] < train.get("rounds", 0)
         for curves, prefix in ((history, "history/"), (diagnostics, f"diag/{unit.record['method']}/")):
             for name, values in _per_evaluation(arrays, rounds, prefix).items():
                 curves.setdefault(name, []).append(_Points(rounds, values, ended))
@@ -139,12 +135,6 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         math.fsum(float(unit.record["timings"].get("setup") or 0) for unit, _ in made) / max(len(made), 1),
         waited,
     )
-
-
-def _has_stopped(unit: Unit, last: float) -> bool:
-    """Whether `train.stop` has ended a run, which has come to the round `last`."""
-    train = unit.record["config"].get("train", {})
-    return bool(train.get("stop")) and last < train.get("rounds", 0)
 
 
 def _seconds(made: Sequence[tuple[Unit, float]]) -> float:

@@ -75,18 +75,9 @@ def _grid(
     return figure
 
 
-def _over_rounds(axes: Axes, p: OverRounds) -> None:
-    """Clusters or true groups over rounds, a row per client, with true groups as a strip."""
-    _striped(axes, p, p.rounds, "round")
-
-
-def _mixture(axes: Axes, p: Mixture) -> None:
-    """Weights of clients in models, or of true groups over rounds."""
-    _striped(axes, p, p.at, p.xlabel)
-
-
-def _striped(axes: Axes, p: OverRounds | Mixture, at_columns: np.ndarray, label: str) -> None:
-    """A grid of colours, with the true groups as a strip at its left, and white lines between them."""
+def _striped(axes: Axes, p: OverRounds | Mixture) -> None:
+    """A grid of colours, a row per client or the weights of a true group, with the true groups as a strip at its left."""
+    at_columns, label = (p.at, p.xlabel) if isinstance(p, Mixture) else (p.rounds, "round")
     rows, columns = p.colours.shape
     axes.imshow(_coloured(p.colours), aspect="auto", extent=(-0.5, columns - 0.5, rows, 0))
     strip = max(columns * 0.05, 0.2)
@@ -115,9 +106,9 @@ def _confusion(axes: Axes, p: Confusion) -> None:
 
 
 PANELS: dict[str, Callable[[ReportData], Figure | None]] = {
-    "assignment": lambda data: _grid(data, lambda d: [d.assignment], _over_rounds, (1.8, 1.9)),
-    "groups": lambda data: _grid(data, lambda d: [d.groups], _over_rounds, (1.8, 1.9)),
-    "mixture": lambda data: _grid(data, lambda d: d.mixtures, _mixture, (2.4, 1.9)),
+    "assignment": lambda data: _grid(data, lambda d: [d.assignment], _striped, (1.8, 1.9)),
+    "groups": lambda data: _grid(data, lambda d: [d.groups], _striped, (1.8, 1.9)),
+    "mixture": lambda data: _grid(data, lambda d: d.mixtures, _striped, (2.4, 1.9)),
     "confusion": lambda data: _grid(data, lambda d: [d.confusion], _confusion, (1.8, 1.8)),
 }
 """Figure name -> the function that draws it, or returns None where there is nothing to draw."""

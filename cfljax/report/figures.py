@@ -206,32 +206,32 @@ def _methods(data: ReportData) -> Figure | None:
     return figure
 
 
-def _time(data: ReportData) -> Figure | None:
-    if not data.drawn:
+def _stacked(
+    data: ReportData, rows: Sequence[Sequence[float]], label: str, colours: Sequence[int], names: Sequence[str] = ()
+) -> Figure | None:
+    """A bar for each configuration, of parts in these colours; with `names` a legend of the parts."""
+    if not any(map(len, rows)):
         return None
     figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))
-    begin = np.zeros(len(data.drawn))
-    named = ("set up", "compile", "train", "evaluate")
-    for part, name, shade in zip(PARTS, named, (COLOURS[2], COLOURS[7], COLOURS[0], COLOURS[4]), strict=True):
-        spent = np.array([timing(configuration, part) or 0.0 for configuration in data.drawn])
-        axes.barh(range(len(spent)), spent, left=begin, height=0.62, color=shade, label=name)
-        begin += spent
-    _label_rows(axes, data, "seconds per run")
-    figure.legend(loc="outside right upper")
+    for i, row in enumerate(rows):
+        ends = np.cumsum([0.0, *row])
+        for k, spent in enumerate(row):
+            named = names[k] if names and not i else None
+            axes.barh(i, spent, left=ends[k], height=0.62, color=COLOURS[colours[k % len(colours)]], label=named)
+    _label_rows(axes, data, label)
+    if names:
+        figure.legend(loc="outside right upper")
     return figure
+
+
+def _time(data: ReportData) -> Figure | None:
+    spent = [[timing(configuration, part) or 0.0 for part in PARTS] for configuration in data.drawn]
+    return _stacked(data, spent, "seconds per run", (2, 7, 0, 4), ("set up", "compile", "train", "evaluate"))
 
 
 def _waited(data: ReportData) -> Figure | None:
-    if not any(len(curves.waited) for curves in data.curves):
-        return None
-    figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))
-    for i, curves in enumerate(data.curves):
-        begin = 0.0
-        for k, spent in enumerate(curves.waited):
-            axes.barh(i, spent, left=begin, height=0.62, color=COLOURS[k % len(COLOURS)])
-            begin += float(spent)
-    _label_rows(axes, data, "simulated seconds of waiting, by cluster")
-    return figure
+    waited = [curves.waited.tolist() for curves in data.curves]
+    return _stacked(data, waited, "simulated seconds of waiting, by cluster", range(len(COLOURS)))
 
 
 def _critical_difference(data: ReportData) -> Figure | None:

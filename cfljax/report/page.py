@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import html
 import json
 import math
 import re
@@ -18,12 +17,13 @@ from cfljax.report import page_tests, tables, tuning
 from cfljax.report.comparison import Column, Row, headline, headline_of, seconds
 from cfljax.report.configurations import Unit, option_of
 from cfljax.report.curves import MOST_CURVES
-from cfljax.report.page_data import page_json, styles
+from cfljax.report.page_data import page_json
 from cfljax.report.report_data import ReportData
+from cfljax.report.tables import escaped
 from cfljax.store import busy
 from cfljax.store.tuned import read_search
 
-SCRIPTS = ("draw.js", "charts.js", "pictures.js", "page.js")
+SCRIPTS = ("draw.js", "charts.js", "pictures.js", "save.js", "page.js")
 MOST_TROUBLES = 200
 """The most failed and diverged runs that are listed."""
 MOST_ROWS = 500
@@ -35,16 +35,16 @@ def page(data: ReportData, live: bool = False) -> str:
     """The HTML of the report; the same data gives the same bytes. `live`: it loads itself again every ten seconds."""
     scripts = [web(name) for name in SCRIPTS]
     parts = {
-        "title": _escaped(data.collected.title),
+        "title": escaped(data.collected.title),
         "refresh": '<meta http-equiv="refresh" content="10">' if live else "",
-        "about": _escaped(_about(data)),
+        "about": escaped(_about(data)),
         "cards": _cards(data),
-        "warnings": "".join(f'<p class="warning">{_escaped(p)}</p>' for p in _shortened(data.problems, 5)),
+        "warnings": "".join(f'<p class="warning">{escaped(p)}</p>' for p in _shortened(data.problems, 5)),
         "table": _table(data),
-        "notes": "<br>".join(map(_escaped, _notes(data))),
+        "notes": _notes(data),
         "tuning": "".join(tuning.section(table) for table in map(read_search, data.collected.stores) if table is not None),
         "tests": page_tests.tests(data.table),
-        "drawn": _escaped(_drawn(data)),
+        "drawn": escaped(_drawn(data)),
         "stopped": _stopped(data),
         "one_seed": "One seed per method." if any(len(c.units) > 1 for c in data.drawn) else "",
         "troubles": _troubles(data.collected.units),
@@ -66,10 +66,6 @@ def web(name: str) -> str:
 def _hash(script: str) -> str:
     """The hash of a script for the page's security policy, which lets no other script run."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-
-
-def _escaped(words: object) -> str:
-    return html.escape(tables.printable(str(words)))
 
 
 def _shortened(lines: list[str], most: int) -> list[str]:
@@ -108,15 +104,15 @@ def _cards(data: ReportData) -> str:
     spent = math.fsum(s for unit in units if math.isfinite(s := seconds(unit)))
     cards = [("Runs", str(len(units)), ", ".join(states))]
     cards.append(("Methods", str(len(methods)), f"{len(collected.configurations)} configurations, {len(seeds)} seeds"))
-    best = _best(data.table)
-    if best is not None:
-        assert (first := headline(data.table)) is not None
+    first, blocks = headline(data.table), {row.configuration.block for row in data.table}
+    best = next((row for row in data.table if first and row.cells[first.key].best), None)
+    if first and best and len(blocks) == 1:
         accuracy = tables.number(first._replace(interval=False), best.cells[first.key])
         cards.append((f"Best, {first.heading}", f"{accuracy} %", best.configuration.legend))
     waited, summed = busy(collected.stores), f"{_duration(spent)} of computing"
     cards.append(("Time", _duration(waited or spent), f"{summed} side by side" if waited else "of computing, all runs together"))
     cards.append(("Device", ", ".join(_distinct(_device(unit.record.get("device")) for unit in units)) or "–", ""))
-    return "".join(f"<div><dt>{_escaped(a)}</dt><dd>{_escaped(b)}<small>{_escaped(c)}</small></dd></div>" for a, b, c in cards)
+    return "".join(f"<div><dt>{escaped(a)}</dt><dd>{escaped(b)}<small>{escaped(c)}</small></dd></div>" for a, b, c in cards)
 
 
 def _device(words: object) -> str:
@@ -125,20 +121,14 @@ def _device(words: object) -> str:
     return kind if count == "1" else f"{count} × {kind}" if kind else count
 
 
-def _best(table: list[Row]) -> Row | None:
-    first = headline(table)
-    if first is None or len({row.configuration.block for row in table}) != 1:
-        return None
-    return next((row for row in table if row.cells[first.key].best), None)
-
-
 def _duration(spent: float) -> str:
     if spent < 120:
         return f"{spent:.0f} s"
     return f"{spent / 60:.0f} min" if spent < 7200 else f"{spent / 3600:.1f} h"
 
 
-def _notes(data: ReportData) -> list[str]:
+def _notes(data: ReportData) -> str:
+    """The marks of the table as a legend, the other sentences folded."""
     lines = tables.notes(data.table, "Bold:", "≈")
     if data.target is not None:
         lines.append(f"target: an accuracy of {100 * data.target:g} %")
@@ -146,7 +136,10 @@ def _notes(data: ReportData) -> list[str]:
         lines.append(f"the first {MOST_ROWS} of {len(data.table)} rows; table.csv has all")
     if data.collected.left_out:
         lines.append(f"{data.collected.left_out} runs of an earlier spec are left out")
-    return [*lines, "Click on a heading to sort."] if data.table else []
+    marks = [line for line in lines if line.startswith(("Bold:", "≈"))]
+    folded = "<br>".join(escaped(line) for line in lines if line not in marks)
+    legend = escaped(" · ".join([*marks, "click on a heading to sort"]))
+    return f"{legend}<details><summary>About the numbers</summary>{folded}</details>" if data.table else ""
 
 
 def _stopped(data: ReportData) -> str:
@@ -176,32 +169,34 @@ def _table(data: ReportData) -> str:
     folders = any(row.configuration.folder for row in table)
     heads = ["method", *(["folder"] if folders else []), "runs", *(c.heading for c in columns)]
     kinds = [' class="word"'] * (2 if folders else 1) + [""] * len(heads)
-    cells = "".join(f'<th{k}><button type="button">{_escaped(head)}</button></th>' for k, head in zip(kinds, heads, strict=False))
-    shades = {id(c): f"var(--c{s[0]})" for c, s in zip(data.drawn, styles(data), strict=True)}
+    first, of = headline(table), {c.heading: "<small>accuracy, %</small>" for c in columns if c.kind == "percent"}
+    kinds = [' class="headline"' if first and head == first.heading else kind for kind, head in zip(kinds, heads, strict=False)]
+    each_head = ((kind, f"{of.get(head, '')}{escaped(head)}") for kind, head in zip(kinds, heads, strict=True))
+    cells = "".join(f'<th{kind}><button type="button">{head}</button></th>' for kind, head in each_head)
+    drawn = {id(c): f' data-of="{i}"' for i, c in enumerate(data.drawn)}
     bodies, block = [], object()
     for row in table:
         each = row.configuration
         if each.block != block:
-            title = f'<tr><th class="block" colspan="{len(heads)}">{_escaped(each.heading)}</th></tr>' if each.heading else ""
+            title = f'<tr><th class="block" colspan="{len(heads)}">{escaped(each.heading)}</th></tr>' if each.heading else ""
             bodies.append(title)
             block = each.block
-        bodies[-1] += _row(row, columns, folders, shades.get(id(each), ""))
+        bodies[-1] += _row(row, columns, folders, drawn.get(id(each), ""))
     return f"<table><thead><tr>{cells}</tr></thead>{''.join(f'<tbody>{body}</tbody>' for body in bodies)}</table>"
 
 
-def _row(row: Row, columns: list[Column], folders: bool, shade: str) -> str:
+def _row(row: Row, columns: list[Column], folders: bool, drawn: str) -> str:
     each = row.configuration
-    swatch = f'<i class="swatch" style="background:{shade}"></i>' if shade else '<i class="swatch"></i>'
-    cells = [f'<th title="{_escaped(each.name)}">{swatch}{_escaped(each.title)}</th>']
+    cells = [f'<th title="{escaped(each.name)}"><i class="swatch"{drawn}></i>{escaped(each.title)}</th>']
     if folders:
-        cells.append(f'<td class="word">{_escaped(each.folder)}</td>')
-    cells.append(f'<td data-value="{len(each.units)}">{_escaped(each.runs)}</td>')
+        cells.append(f'<td class="word">{escaped(each.folder)}</td>')
+    cells.append(f'<td data-value="{len(each.units)}">{escaped(each.runs)}</td>')
     for column in columns:
         cell = row.cells[column.key]
         value = f"{cell.mean:.9g}" if cell.n else ""
         mark = "&thinsp;≈" if cell.tied else ""
         best = " class=best" if cell.best else ""
-        cells.append(f'<td data-value="{value}"{best}>{_escaped(tables.number(column, cell))}{mark}</td>')
+        cells.append(f'<td data-value="{value}"{best}>{escaped(tables.number(column, cell))}{mark}</td>')
     return f"<tr>{''.join(cells)}</tr>"
 
 
@@ -218,8 +213,8 @@ def _troubles(units: list[Unit]) -> str:
         diverged = "a number stopped being finite" + ("" if at is None else f" in round {at}")
         why = record.get("error") if unit.status == "failed" else diverged
         lines.append(
-            f'<tr><th>{_escaped(name)}</th><td class="word">{_escaped(options)}</td><td>{unit.seed}</td>'
-            f'<td class="word">{_escaped(unit.status)}</td><td class="error">{_escaped(why or "")}</td></tr>'
+            f'<tr><th>{escaped(name)}</th><td class="word">{escaped(options)}</td><td>{unit.seed}</td>'
+            f'<td class="word">{escaped(unit.status)}</td><td class="error">{escaped(why or "")}</td></tr>'
         )
     more = f'<p class="notes">and {len(bad) - MOST_TROUBLES} more</p>' if len(bad) > MOST_TROUBLES else ""
     head = '<tr><th>method</th><th class="word">options</th><th>seed</th><th class="word">status</th><th class="word">why</th></tr>'
@@ -238,7 +233,7 @@ def _origin(data: ReportData) -> str:
         "git": _distinct(_commit(unit.record.get("git")) for unit in units),
         "plan": _distinct(unit.record.get("plan") for unit in units),
     }
-    listed = "".join(f"<dt>{name}</dt><dd>{'<br>'.join(map(_escaped, _shortened(v, 5)))}</dd>" for name, v in facts.items() if v)
+    listed = "".join(f"<dt>{name}</dt><dd>{'<br>'.join(map(escaped, _shortened(v, 5)))}</dd>" for name, v in facts.items() if v)
     written = [(f"Spec of {store.folder.absolute().name}", store.read_spec()) for store in data.collected.stores]
     specs = [f"<details open>{_preformatted(title, spec)}</details>" for title, spec in written if spec]
     if not specs and units:
@@ -248,7 +243,7 @@ def _origin(data: ReportData) -> str:
 
 
 def _preformatted(title: str, text: str) -> str:
-    return f"<summary>{_escaped(title)}</summary><pre>{chr(10).join(map(_escaped, text.splitlines()))}</pre>"
+    return f"<summary>{escaped(title)}</summary><pre>{chr(10).join(map(escaped, text.splitlines()))}</pre>"
 
 
 def _pairs(table: object) -> str | None:

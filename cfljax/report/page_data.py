@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypedDict
 
@@ -22,6 +23,14 @@ COLOURS, DASHES = 8, 4
 """The number of colours, and of ways to dash a line."""
 PARTS = ("setup", "compile", "train", "eval")
 """Parts of the seconds of a run."""
+CLUSTERED = (0, 2, 5)
+FAMILIES = {
+    **dict.fromkeys(("fedavg", "fedprox", "scaffold", "feddyn", "ccs_rfedavg"), (7,)),
+    **dict.fromkeys(("fedem", "fedrc", "fedsoft"), (3, 6)),
+    **dict.fromkeys(("local", "ditto", "apfl", "pfedme", "per_fedavg", "fedamp", "pfedgraph"), (1, 4)),
+    **dict.fromkeys(("fedper", "lg_fedavg", "fedrep", "fedbabu"), (1, 4)),
+}
+"""Method -> the colours of its family: of one model, of mixtures, of personal models. The other methods are CLUSTERED."""
 FIRST = ("accuracy", "accuracy_worst10", "loss", "ari", "nmi", "purity", "clusters", "bytes")
 """The first quantities of the page's menu, in this order; the others follow."""
 
@@ -42,17 +51,20 @@ def page_json(data: ReportData) -> str:
 
 
 def styles(data: ReportData) -> list[tuple[int, int]]:
-    """(colour, dash) of every drawn configuration. Each method has a colour; equal colours are dashed differently."""
-    labels = list(dict.fromkeys((c.folder, c.label) for c in data.drawn))
-    every = [(colour, dash) for dash in range(DASHES) for colour in range(COLOURS)]
-    free: list[tuple[int, int]] = []
-    chosen = []
-    for each in data.drawn:
-        free = free or list(every)
-        colour = labels.index((each.folder, each.label)) % COLOURS
-        of_method = [style for style in free if style[0] == colour]
-        of_no_method = [style for style in free if style[0] >= len(labels)]
-        chosen.append(((of_method or of_no_method or free) if len(labels) > 1 else free)[0])  # one method: colours for its options
+    """(colour, dash) of every drawn configuration. A method has a colour of its family; equal colours differ in dash."""
+    labels = [(c.folder, c.label) for c in data.drawn]
+    family = {label: FAMILIES.get(c.method, CLUSTERED) for label, c in zip(labels, data.drawn, strict=True)}
+    if len(set(family.values())) == 1:
+        family = dict.fromkeys(family, tuple(range(COLOURS)))
+    taken: Counter[tuple[int, ...]] = Counter()
+    colour = {}
+    for label, shades in family.items():
+        colour[label] = shades[taken[shades] % len(shades)]
+        taken[shades] += 1
+    free, chosen, many = {(i, dash) for i in range(COLOURS) for dash in range(DASHES)}, [], len(family) > 1
+    for label in labels:  # then colours that are no method's; of one method, a colour for each of its options
+        rank = lambda s, at=label: (many and s[0] != colour[at], many and s[0] in colour.values(), s[0] not in family[at], *s[::-1])  # noqa: E731
+        chosen.append(min(free, key=rank))
         free.remove(chosen[-1])
     return chosen
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 
 from cfljax.report import tested
 from cfljax.report.comparison import Row
 from cfljax.report.critical_difference import MOST, svg
-from cfljax.report.tables import printable
+from cfljax.report.tables import escaped
 
 
 def tests(table: Sequence[Row]) -> str:
     """The sentences for a paper, the differences from the best, and the critical-difference picture; "" where there is nothing."""
     parts = []
-    if said := tested.sentence(table):
-        parts.append(f'<details open><summary>For a paper</summary><p class="notes">{_escaped(said)}</p></details>')
+    if said := tested.brief(table):
+        parts.append(f"<h3>For a paper</h3>{_copied('brief', said)}")
+        parts.append(f"<details><summary>All that was tested</summary>{_copied('long', tested.sentence(table))}</details>")
     if (over := tested.mean_ranks(table)) is not None:
         about = "Mean ranks over the data sets and partitions, by the means over the seeds; bars: no significant difference."
         more = f" The best {MOST} of {len(over.names)} methods." if len(over.names) > MOST else ""
@@ -23,24 +23,25 @@ def tests(table: Sequence[Row]) -> str:
         parts.append(f'<div class="plot scroll">{svg(over)}</div></figure>')
     if blocks := tested.differences(table):
         inside = "".join(_block(*block) for block in blocks)
-        head = "".join(f"<th{'' if i else _WORD}>{_escaped(name)}</th>" for i, name in enumerate(tested.HEADINGS))
+        head = "".join(f"<th{'' if i else _WORD}>{escaped(name)}</th>" for i, name in enumerate(tested.HEADINGS))
         about = "Points of accuracy over the n shared seeds; effect: Hedges’ g of the paired differences; p: by Holm."
         parts.append(f'<details><summary>Differences from the best</summary><p class="notes">{about}</p><div class="scroll">')
         parts.append(f'<table class="plain"><thead><tr>{head}</tr></thead>{inside}</table></div></details>')
     return "".join(parts)
 
 
+def _copied(name: str, words: str) -> str:
+    button = f'<button type="button" class="plain" data-copy="#{name}">copy</button>'
+    return f'<p class="paper" id="{name}">{escaped(words)}</p>{button}'
+
+
 _WORD = ' class="word"'
 
 
 def _block(heading: str, best: str, lines: list[tested.Line]) -> str:
-    title = _escaped(f"against {best}{f', {heading}' if heading else ''}")
+    title = escaped(f"against {best}{f', {heading}' if heading else ''}")
     shown = lines[: tested.MOST_ROWS]
-    cells = ["".join(f"<td>{_escaped(cell)}</td>" for cell in line[1:]) for line in shown]
-    rows = "".join(f"<tr><th>{_escaped(line[0])}</th>{numbers}</tr>" for line, numbers in zip(shown, cells, strict=True))
+    cells = ["".join(f"<td>{escaped(cell)}</td>" for cell in line[1:]) for line in shown]
+    rows = "".join(f"<tr><th>{escaped(line[0])}</th>{numbers}</tr>" for line, numbers in zip(shown, cells, strict=True))
     more = f'<tr><th colspan="6">and {len(lines) - len(shown)} more; table.csv has all</th></tr>' if len(lines) > len(shown) else ""
     return f'<tbody><tr><th class="block" colspan="6">{title}</th></tr>{rows}{more}</tbody>'
-
-
-def _escaped(words: str) -> str:
-    return html.escape(printable(words))

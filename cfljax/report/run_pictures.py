@@ -53,17 +53,6 @@ class RunPictures(NamedTuple):
     groups: OverRounds | None = None
 
 
-class Assigned(NamedTuple):
-    """The clusters of the clients at the end."""
-
-    final: np.ndarray
-    """i32[C] clusters."""
-    group: np.ndarray
-    """i32[C] true groups."""
-    colour: dict[int, int]
-    """Cluster -> number of its colour."""
-
-
 def run_pictures(configuration: Configuration, problems: list[str]) -> RunPictures | None:
     """The pictures of the first run that is done; None when no run can be read. Adds a line to `problems` for each damaged file."""
     for unit in drawn_units(configuration):
@@ -96,10 +85,10 @@ def _pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictu
         return RunPictures(seed, None, "labels were not kept", None, mixed)
     group = group if group is not None and group.shape == labels.shape[1:] else np.full(labels.shape[1], -1, np.int32)
     counted = _counted(diagnostics)
-    assigned = Assigned(labels[-1], group, _colours(labels, group))
+    colour = _colours(labels, group)
     trivial = _trivial(labels)
-    assignment = None if trivial else _assignment(rounds, labels, group, assigned.colour)
-    confusion = None if trivial else _confusion(assigned)
+    assignment = None if trivial else _assignment(rounds, labels, group, colour)
+    confusion = None if trivial else _confusion(labels[-1], group, colour)
     return RunPictures(seed, assignment, trivial, confusion, mixed, counted, _groups(rounds, arrays.get("groups")))
 
 
@@ -175,11 +164,12 @@ def _groups(rounds: np.ndarray, groups: np.ndarray | None) -> OverRounds | None:
     return OverRounds(rounds[columns], groups[np.ix_(columns, rows)].T.astype(np.int32), groups[0, rows], len(order))
 
 
-def _confusion(assigned: Assigned) -> Confusion | None:
-    table, clusters, groups = contingency(assigned.final, assigned.group)
+def _confusion(final: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Confusion | None:
+    """The table of the clusters at the end i32[C] and the true groups i32[C]; `colour`: cluster -> number of its colour."""
+    table, clusters, groups = contingency(final, group)
     if not table.size:
         return None
-    painted = np.array([assigned.colour[int(k)] for k in clusters])
+    painted = np.array([colour[int(k)] for k in clusters])
     order = np.lexsort((-table.sum(axis=1), painted))
     if len(order) > MOST_CLUSTERS:  # the largest, still in the order of their colours
         largest = set(np.argsort(-table.sum(axis=1), kind="stable")[: MOST_CLUSTERS - 1].tolist())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cfljax.report.comparison import Column, Row, headline
-from cfljax.report.tables import draws_data, latex_text
+from cfljax.report.tables import draws_data, latex_text, number
 from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL, Difference, Ranks, ranks
 
 HEADINGS = ("method", "difference from the best", "95 % interval", "effect", "p", "n")
@@ -109,6 +109,30 @@ def sentence(table: Sequence[Row]) -> str:
     if (over := mean_ranks(table)) is not None:
         parts.append(about_ranks(over))
     return ". ".join(parts) + "."
+
+
+def brief(table: Sequence[Row]) -> str:
+    """The result in a sentence or two, of three lines at most; "" where nothing can be said."""
+    column, blocks = headline(table), _blocks(table)
+    known = [] if column is None else [row for row in table if row.cells[column.key].n]
+    if column is None or not known:
+        return ""
+    tested = [row for row in known if row.cells[column.key].behind is not None]
+    near = [row.configuration.title for row in tested if row.cells[column.key].tied]
+    how = f"(two-sided paired t-tests over the shared seeds, Holm-corrected, α = {LEVEL:g})"
+    far = f"{len(tested) - len(near)} of the {len(tested)}"
+    if len(blocks) > 1:
+        return f"{far} differences from the best method on the same data are significant {how}." if tested else sentence(table)
+    known = [row for row in known if not row.configuration.lost] or known
+    best = max(known, key=lambda row: row.cells[column.key].mean)
+    cell = best.cells[column.key]
+    many = f"Of {len(known)} {'methods' if len({row.configuration.label for row in known}) == len(known) else 'settings'}, "
+    said = f"{many if len(known) > 1 else ''}{best.configuration.title} has {'the highest' if len(known) > 1 else 'a'} "
+    about = f"{'mean ± standard deviation, ' if cell.n > 1 else ''}n = {cell.n}"
+    said += f"{NAMES[column.key]}: {number(column._replace(interval=False), cell)} % ({about})."
+    better = f"is significantly better than {far if near else f'all {len(tested)}'} others" if len(near) < len(tested) else ""
+    equal = f"does not differ significantly from {_joined(near) if len(near) < 5 else f'{len(near)} others'}" if near else ""
+    return f"{said} It {' and '.join(part for part in (better, equal) if part)} {how}." if tested else said
 
 
 def _about_lost(table: Sequence[Row]) -> list[str]:

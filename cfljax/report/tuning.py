@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import math
 from typing import TYPE_CHECKING
 
 from cfljax.registry.options import Table, show
-from cfljax.report.tables import align, printable
+from cfljax.report.tables import align, escaped, printable
 
 if TYPE_CHECKING:
     from cfljax.launch.search_plan import Plan
@@ -86,11 +85,11 @@ def section(table: Table) -> str:
     by = f"by {table['metric']}, with seed{'s' if len(table['seeds']) > 1 else ''} {', '.join(map(str, table['seeds']))}"
     about = f"Successive halving {by}: at each rung one of {table['reduce']} settings goes on from where it stands. "
     about += "No choice looks at test data."
-    parts = [f'<section id="tuning"><h2>Tuning</h2><p class="notes">{_escaped(about)}</p>']
+    parts = [f'<section id="tuning"><h2>Tuning</h2><p class="notes">{escaped(about)}</p>']
     for group in table["groups"]:
         cost = f"{len(group['settings'])} settings, {spent(group, table):.1f} whole runs"
         best = chosen(group, table)
-        name = _escaped(f"{_name(group)}: {setting_text(best) if best else 'none has come to the end'}")
+        name = escaped(f"{_name(group)}: {setting_text(best) if best else 'none has come to the end'}")
         head = f"<summary>{name} ({cost})</summary>"
         parts.append(f'<details open>{head}<div class="scroll">{curves(group, table)}</div>{_settings(group, table)}</details>')
     return "".join([*parts, "</section>"])
@@ -103,8 +102,8 @@ def _settings(group: Table, table: Table) -> str:
         cells = [score_text(score) for score in setting["scores"]] + [""] * (len(table["rungs"]) - len(setting["scores"]))
         best = " class=best" if setting is best_one else ""
         end = "chosen" if setting is best_one else setting.get("ended", "")
-        shown = "".join(f"<td{best}>{_escaped(cell)}</td>" for cell in cells)
-        lines.append(f'<tr><th>{_escaped(setting_text(setting))}</th>{shown}<td class="word">{_escaped(end)}</td></tr>')
+        shown = "".join(f"<td{best}>{escaped(cell)}</td>" for cell in cells)
+        lines.append(f'<tr><th>{escaped(setting_text(setting))}</th>{shown}<td class="word">{escaped(end)}</td></tr>')
     more = f'<p class="notes">and {len(ordered) - MOST} more; tune.json has all</p>' if len(ordered) > MOST else ""
     return f'<div class="scroll"><table><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
 
@@ -135,11 +134,7 @@ def curves(group: Table, table: Table) -> str:
     for at, each in reversed(list(enumerate(ordered))):
         path = " ".join(place(r, v) for r, v in zip(each["rounds"], each["values"], strict=True) if r > 0)
         look = 'stroke="var(--c0)" stroke-width="2.4"' if at == 0 else 'stroke="currentColor" stroke-width="1" opacity=".45"'
-        lines.append(f'<polyline points="{path}" fill="none" {look}><title>{_escaped(setting_text(each))}</title></polyline>')
+        lines.append(f'<polyline points="{path}" fill="none" {look}><title>{escaped(setting_text(each))}</title></polyline>')
     size = f'viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" width="{WIDTH:.0f}"'
-    label = f'aria-label="{_escaped(table["metric"])} over rounds"'
+    label = f'aria-label="{escaped(table["metric"])} over rounds"'
     return f'<svg {size} role="img" {label} font-size="10" style="max-width:100%">{"".join(lines)}</svg>'
-
-
-def _escaped(words: str) -> str:
-    return html.escape(printable(words))

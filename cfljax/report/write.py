@@ -50,17 +50,12 @@ def write(data: ReportData, out: str | os.PathLike[str], figures: bool = True, d
 
 
 def _write_figures(data: ReportData, folder: Path, dpi: int) -> None:
-    from cfljax.report.figures import FIGURES, render
+    from cfljax.report.figures import FIGURES
 
-    with store_errors(folder):
-        folder.mkdir(exist_ok=True)
-    stale = {f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")}
-    for name, image in render(data, dpi=dpi):
-        write_bytes(folder / name, image)
-        stale.discard(name)
-    for name in stale:
-        with store_errors(folder / name):
-            (folder / name).unlink(missing_ok=True)
+    drawn = {path.stem for path in write_figures(data, (), folder, dpi)}
+    for path in (folder / f"{name}.{kind}" for name in FIGURES.keys() - drawn for kind in ("png", "svg")):
+        with store_errors(path):
+            path.unlink(missing_ok=True)
 
 
 class LivePage:
@@ -95,12 +90,14 @@ def report(results: str | os.PathLike[str] | Results, figures: bool = False) -> 
 
 
 def write_figures(data: ReportData, names: Sequence[str], out: str | os.PathLike[str], dpi: int) -> list[Path]:
-    """Write the figures of these names into the folder; the paths of the PNG files. Names without numbers to draw are left out."""
+    """Write the figures of these names, else all, that have numbers to draw into the folder; the paths of the PNG files."""
     from cfljax.report.figures import render
 
     folder = Path(out)
     with store_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    for name, image in (drawn := dict(render(data, names, dpi))).items():
+    written = []
+    for name, image in render(data, names, dpi):
         write_bytes(folder / name, image)
-    return [folder / name for name in drawn if name.endswith(".png")]
+        written.append(folder / name)
+    return [path for path in written if path.suffix == ".png"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfljax.federation import VIEWS
 from cfljax.registry.options import Table, Value, show
 from cfljax.store import QUANTITIES, SECONDS_COLUMNS
 
@@ -31,7 +32,7 @@ CURVES = (
 SOMETIMES = (
     *("accuracy_at_best_val", "round_of_best_val", "epsilon", "epsilon_choice"),
     *("accuracy_train_clients_last", "accuracy_test_clients_last"),
-    *("recovery_rounds", "accuracy_in_drift", "ari_in_drift"),
+    *("recovery_rounds", "accuracy_in_drift", "ari_in_drift", *(f"ari_{name}" for name in VIEWS)),
     *("accuracy_finetuned", "accuracy_worst10_finetuned", "accuracy_client_std_finetuned"),
     *("clock_s", "clock_to_target", "device_s", "cost"),
 )

@@ -170,11 +170,11 @@ class Published:
     grid: bool = False
     """Whether cells are named `column: row`, and shown as a table of that shape."""
     notes: str = ""
-    job: str = ""
-    """The job of todo.toml that would decide its claims, but for those that name another."""
     cells: tuple[Cell, ...] = ()
     claims: tuple[Claim, ...] = ()
     figures: tuple[Figure, ...] = ()
+    job: str = ""
+    """The job of todo.toml that would decide its claims, but for those that name another."""
 
     @property
     def scale(self) -> float:

@@ -4,7 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
+import cfljax
 from cfljax.commands.describe import describe
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
@@ -137,6 +139,15 @@ def test_all_begin_alike_and_drift_to_the_groups():
     assert np.array_equal(tables[0], tables[1]) and (one.drift.group[0] != one.drift.group[1]).sum() == 16
 
 
+def test_a_run_is_scored_against_each_view_alone(tmp_path):
+    data = {"name": "digits", "clients": 16, "views": BOTH}
+    results = cfljax.sweep({"data": data, "model": "mclr", "method": ["oracle"], "train": {"rounds": 1}}, out=tmp_path)
+    (row,), combined = results.to_pandas().to_dict("records"), np.arange(16) % 8
+    assert row["ari_last"] == 1.0
+    assert row["ari_label_swap"] == pytest.approx(adjusted_rand_score(combined // 2, combined))
+    assert row["ari_rotated"] == pytest.approx(adjusted_rand_score(combined % 2, combined))
+
+
 SHORT = {
     "rotated": "0a5c0309ba0a3ce7",
     "label_swap": "6b0bd3f875ad856a",
@@ -169,6 +180,7 @@ def test_a_spec_says_views_once_and_a_list_of_lists_is_an_axis():
     assert again.data.identity == runs[2].data.identity
     first, second = (run.data.drawn_for(run.seed).deal(runs[0].data.drawn_for(0).load()) for run in runs[2:])
     assert not np.array_equal(first.labels, second.labels)
+    assert runs[2].varies["data.views"] == ["label_swap", {"name": "rotated", "groups": 2}]
     assert "rotated in 2" in describe("digits", ['data.views=[{name="rotated",groups=2}]', "data.clients=8"])
 
 
@@ -183,9 +195,11 @@ def test_a_spec_says_views_once_and_a_list_of_lists_is_an_axis():
         ({"views": "rotated"}, 'data.views = "rotated": must be a list of values'),
         ({"views": ["rotated"], "true_groups": "label_swap"}, 'data.true_groups = "label_swap": no such view'),
         ({"views": ["rotated"], "true_groups": "partition"}, "the partition has no groups of its own"),
-        ({"true_groups": "partition"}, "data.true_groups: there are no views; give data.views"),
         ({"views": ["rotated"], "view_shares": [1, 0]}, r"data.view_shares = \[1.0, 0.0\]: 2 shares for 4 rotated; give 4"),
-        ({"views": ["rotated"], "view_shares": [0, 0]}, "must not all be 0"),
+        (
+            {"views": ["rotated"], "view_shares": [0, 0]},
+            r"data.view_shares = \[0.0, 0.0\]: needs data.views, and some share above 0",
+        ),
         ({"views": [{"name": "label_swap", "pairs": 7}]}, "data.views.label_swap.pairs = 7: digits has 10 classes; at most 5"),
         ({"views": [{"name": "rotated", "copies": True}], "holdout": 0.1}, 'copies = true: partition "iid" holds samples out'),
         ({"views": [{"name": "rotated", "copies": True}], "partition": "user"}, 'partition "user" says itself who the clients are'),

@@ -13,8 +13,10 @@ import pytest
 import cfljax
 from cfljax import data, extend
 from cfljax.config import plugins
+from cfljax.methods import METHODS
 from cfljax.models import from_module
 from tests import play, toy
+from tests.docs import blocks
 from tests.often import rarely
 from tests.reference import fedem, plain
 
@@ -135,3 +137,45 @@ def make_options():
         mu: float = cfljax.option(5.0, "means nothing to local training", traced=True)
 
     return Options
+
+
+CLOCK = {"step_ms": 5, "up_mbps": 1}
+FEATURES = {
+    "on the way": {
+        "attack": {"name": "sign_flip", "share": 0.2},
+        "compress": {"name": "topk", "keep": 0.5, "feedback": True},
+        "privacy": {"clip": 1.0, "noise": 0.1, "choice": {"epsilon": 9.0}},
+        "clock": CLOCK | {"deadline_s": 9.0},
+        "keep_state": True,
+        "momentum": 0.5,
+    },
+    "models": {
+        "parts": {"body": "all"},
+        "server": {"name": "fedadam", "lr": 0.01},
+        "robust": "median",
+        "schedule": "alternate",
+        "dropout": 0.2,
+        "stragglers": 0.5,
+    },
+    "arrivals": {"clock": CLOCK, "asynchronous": {"buffer": 2}, "freeze": "head", "optimizer": "adam", "finetune_steps": 3},
+}
+
+
+@pytest.mark.parametrize("feature", ["on the way", rarely("models"), rarely("arrivals")])
+def test_the_recipes_of_the_page_have_the_features_that_they_do_not_name(feature, tmp_path):
+    page = blocks.blocks(ROOT / "docs" / "own.md")
+    file = tmp_path / "my_clusters.py"
+    file.write_text(next(each.text for each in page if each.title == file.name))
+    plugins.load([str(file)])
+    data = {"name": "blobs", "samples": 300, "clients": 9, "validation": 0.2, "new_clients": {"share": 0.2, "steps": [2]}}
+    lacking = {"balanced": set(), "tempered": {"feedback", "choice", "keep_state", "parts", "asynchronous", "freeze"}}
+    for name, lacks in lacking.items():
+        without = METHODS.check(name, {}, "m").without
+        assert {key.split(".")[-1] for key in without} == lacks
+        train = {key: each for key, each in FEATURES[feature].items() if key not in without}
+        for table, key in (each.split(".") for each in without if "." in each):
+            train |= {table: {k: v for k, v in train[table].items() if k != key}} if table in train else {}
+        run = cfljax.run(name, data, {"name": "mlp", "hidden": [7]}, rounds=2, train=train | {"lr": 0.1})
+        assert np.isfinite(run.history["accuracy"]).all() and np.isfinite(run.history["val_accuracy"]).all()
+        assert ("clock_s" in run.summary) == ("clock" in train)
+        assert "privacy" not in train or 0 < run.summary["epsilon"] < np.inf

@@ -11,14 +11,17 @@ from cfljax.commands import process
 from cfljax.errors import SpecError
 from cfljax.results.result import Result
 from cfljax.store import Store
+from experiments.replication import pages as pages_module
 from experiments.replication.__main__ import parser, run
 from experiments.replication.claims import verdict
+from experiments.replication.effects import LEFT, Row, effects
 from experiments.replication.intervals import interval
 from experiments.replication.pages import replication_page, replication_pages
 from experiments.replication.paper_figures import _GROUND, COLOURS, HEIGHT, Curve, _Axes, _drawn, _told_apart
 from experiments.replication.published import Cell, Claim, Published, read_published
 from experiments.replication.quantity import Quantity, read_quantity
 from experiments.replication.verdicts import Measured
+from experiments.todo import hours_left
 from tests.report import synthetic
 
 FILE = """
@@ -132,10 +135,9 @@ def test_claims_that_no_paper_makes_are_on_its_page_and_count_nothing(place):
     (place / "published.toml").write_text(FILE.replace('text = "IFCA beats', 'ours = true\ntext = "IFCA beats'))
     pages = pages_of(place)
     assert said not in pages[""] and "| 1 not run |" in pages[""] and "IFCA beats" not in pages[""]
-    assert "(ours) IFCA beats" in pages["a_paper.md"] and "Without a claim" not in pages[""]
+    assert "(ours) IFCA beats" in pages["a_paper.md"]
     (place / "published.toml").write_text(FILE.replace('text = "', 'ours = true\ntext = "'))
-    page = pages_of(place)[""]
-    assert "\nWithout a claim that counts: " in page and "[Table 1, digits](to/a_paper.md#table-1-digits)." in page
+    assert "\n## " not in pages_of(place)[""]
 
 
 def test_a_claim_that_was_tried_in_several_settings_counts_once_as_the_first_has_it(place):
@@ -156,8 +158,72 @@ def test_runs_with_draws_of_the_data_of_their_own_say_so_and_are_all_counted(pla
     for number, (name, record) in enumerate(store.records().items()):
         data = {"name": "digits", "partition": "iid", "seed": number % 3 if number < 3 else "run"}
         store.write(name, record | {"config": record["config"] | {"data": data}}, store.read(name).arrays)
-    page = pages_of(place)["a_paper.md"]
+    page = replication_page([place / "runs"], [place / "published.toml"])
     assert row_of(page, "FedAvg")[-1] == row_of(page, "IFCA")[-1] == "3, a draw each"
+
+
+def test_the_page_of_a_paper_shows_its_main_claims_and_all_if_none_is_main(place):
+    Store(place / "runs").write_spec("")
+    page = pages_of(place)["a_paper.md"]
+    assert row_of(page, "IFCA beats FedAvg, by 30 points")[3] == "**reproduces**" and "| FeSEM is between them |" in page
+    (place / "published.toml").write_text(FILE.replace('text = "IFCA beats', 'main = true\ntext = "IFCA beats'))
+    page = pages_of(place)["a_paper.md"]
+    assert "| IFCA beats FedAvg, by 30 points |" in page and "| FeSEM is between them |" not in page
+    assert "[All 2 claims, and how verdicts are found]" in page
+    before, folded = page.split("<details", 1)
+    assert "| IFCA beats" in before and "| FeSEM |" not in folded  # a cell that nobody ran
+
+
+def test_a_claim_says_for_which_settings_it_holds(place):
+    def setting(name, cells):
+        return f'[[claim]]\ntext = "with {name}"\nsearch = "s"\nsetting = "{name}"\norder = {cells}\n\n'
+
+    claims = [setting("a", '["IFCA", "FedAvg"]'), setting("b", '["FedAvg", "IFCA"]'), setting("c", '["IFCA", "FedAvg"]')]
+    (place / "published.toml").write_text(FILE.split("[[claim]]")[0] + "".join([*claims, setting("d", '["IFCA", "FeSEM"]')]))
+    Store(place / "runs").write_spec("")
+    pages = pages_of(place)
+    assert row_of(pages[""], "with a")[5] == "holds with a / c; not with b" and "with d" not in pages[""]
+
+
+PANEL = 'panel = ["Gains (points)", "digits & more"]\n'
+
+
+def test_a_claim_with_a_panel_is_drawn_a_dot_for_each_seed_beside_the_published_number(place):
+    (place / "published.toml").write_text(FILE.replace("difference = ", PANEL + "difference = "))
+    pages = pages_of(place)
+    image = ElementTree.fromstring(pages["a_paper.svg"])
+    texts = [element.text for element in image.iter() if element.tag.endswith("text")]
+    assert {"Gains (points)", "digits & more", "small"} <= set(texts) and "(a_paper.svg)" in pages["a_paper.md"]
+    dots = [element for element in image.iter() if element.tag.endswith("circle")]
+    assert len(dots) == 3 and sum("l5 5l" in element.get("d", "") for element in image.iter()) == 1
+    (place / "published.toml").write_text(FILE.replace("order = ", PANEL + "order = "))
+    with pytest.raises(SpecError, match=r"claim\[1\].panel: needs a title and a row"):
+        pages_of(place)
+
+
+def test_what_is_never_reached_is_drawn_open_and_far_losses_at_the_edge():
+    rows = [Row("one", [(98.0, True), (40.0, False)], 99.0, "not decided"), Row("two", [(-900.0, False)], None, "not run at size")]
+    image = ElementTree.fromstring(effects({"Rounds saved (%)": rows}))
+    dots = [element for element in image.iter() if element.tag.endswith("circle")]
+    assert [dot.get("fill") == "none" for dot in dots] == [True, False, False]
+    at = [float(dot.get("cx")) for dot in dots]
+    assert at[0] > at[1] > at[2] >= LEFT  # all inside, the last at -100 %
+
+
+def test_an_open_claim_says_how_long_the_job_takes_that_decides_it(place, monkeypatch):
+    monkeypatch.setattr(pages_module, "hours_left", lambda names: {"more": 2.5} if "more" in names else {})
+    (place / "published.toml").write_text('job = "more"\n' + FILE)
+    page = pages_of(place)[""]
+    assert row_of(page, "IFCA beats FedAvg, by 30 points")[5].endswith("; decided in 2.5 h")
+    assert row_of(page, "FeSEM is between them")[5] == "decided in 2.5 h" and "| 2.5 h |" in page  # one job for both
+    Store(place / "runs").write_spec("")
+    assert pages_of(place)[""].count("decided in") == 1  # the other is decided
+
+
+def test_a_job_that_is_not_on_the_list_is_an_error():
+    with pytest.raises(SpecError, match=r"nothing: there is no such job in todo.toml"):
+        hours_left({"nothing", ""})
+    assert hours_left({""}) == {}
 
 
 def test_each_paper_has_a_page_and_each_figure_a_file(place):
@@ -178,7 +244,7 @@ levels = { "nobody" = 70.0 }
     texts = [element.text for element in image.iter() if element.tag.endswith("text")]
     assert "Over <rounds>" in texts and "FedAvg (3)" in texts and "circles and dashes: published" in texts
     assert "![Over <rounds>](a_paper-1-1.svg)" in pages["a_paper.md"] and "svg" not in pages[""]
-    assert "(to/a_paper.md#table-1-digits)" in pages[""]
+    assert "## [A paper (2020)](to/a_paper.md)" in pages[""] and '<details id="table-1-digits"' in pages["a_paper.md"]
 
 
 def test_a_curve_that_leaves_the_picture_is_cut_off_and_not_drawn_along_its_edge():
@@ -205,7 +271,7 @@ def test_the_command_writes_the_pages_beside_each_other(place, capsys, monkeypat
     words = ["runs", "--against", "published.toml"]
     assert process.main(run, parser(), [*words, "--out", "x.d/README.md", "--pages", "docs/e"]) == 0
     assert capsys.readouterr().out == "page: x.d/README.md, and 1 files in docs/e\n"
-    assert "(../docs/e/a_paper.md#table-1-digits)" in (place / "x.d/README.md").read_text()
+    assert "(../docs/e/a_paper.md)" in (place / "x.d/README.md").read_text()
     assert (place / "docs/e/a_paper.md").read_text() == pages_of(place)["a_paper.md"]
     assert process.main(run, parser(), [*words, "--pages", "docs/e"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
@@ -215,7 +281,7 @@ def test_figures_of_an_earlier_call_go_and_all_other_files_stay(place):
     folder = place / "e"
     folder.mkdir()
     others = ["another-1-1.svg", "a_paper-scheme.svg", "a_paper-1-1.png", "notes.md"]
-    for name in ["a_paper-1-1.svg", "a_paper-1-2.svg", "a_paper-12-1.svg", *others]:
+    for name in ["a_paper.svg", "a_paper-1-1.svg", "a_paper-1-2.svg", "a_paper-12-1.svg", *others]:
         (folder / name).write_text("")
     figure = '[[figure]]\ntitle = "f"\nhistory = "accuracy"\ncurves = { "FedAvg" = { label = "fedavg" } }\n'
     (place / "published.toml").write_text(f"{FILE}\n{figure}")

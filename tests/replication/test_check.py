@@ -28,14 +28,14 @@ def test_a_number_of_the_same_program_is_the_same_to_the_last_bit(records, capsy
     assert "seed 1" in (said := capsys.readouterr().out) and "over rounds 0 to 2" in said and "difference" not in said
 
 
-def test_without_its_setting_a_name_means_the_first_run(records):
-    runs = check.named(records)
-    assert {"Digits, ifca", "Digits, fedprox", "Digits, fedprox, mu 0.1", "Digits, fedprox, mu 1.0"} == set(runs)
-    assert [run.seed for run in runs["Digits, fedprox"]] == [0, 0, 1, 1]
+def test_a_name_means_the_first_run_that_has_all_that_it_says(records):
+    assert set(check.named(records)) == {"Digits, ifca", "Digits, fedprox"}
+    assert [run.seed for run in check.chosen("Digits, fedprox", records)] == [0, 0, 1, 1]
+    assert [run.record["config"]["method"]["mu"] for run in check.chosen("Digits, fedprox, mu 1.0", records)] == [1.0, 1.0]
 
 
 def test_what_differs_is_told_with_its_round(records):
-    run = check.named(records)["Digits, ifca"][0]
+    run = check.chosen("Digits, ifca", records)[0]
     old, new = (check.Result(*run.store.read(run.id)) for _ in range(2))
     accuracy = np.array(new.history["accuracy"])
     accuracy[3] += 0.25
@@ -43,8 +43,14 @@ def test_what_differs_is_told_with_its_round(records):
     assert "largest difference is 0.25, of accuracy in round 3" in check.compared(old, new)
 
 
-def test_a_wrong_name_lists_the_nearest_names(records, capsys):
-    assert check.main(["Digits, fedprx"], records) == 2
-    assert "Digits, fedprox" in capsys.readouterr().err
-    assert check.main(["Digits, ifca", "--seed", "7"], records) == 2
-    assert "has 0, 1" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["Digits, fedprx"], "the nearest: Digits, fedprox"),
+        (["Digits, fedprox, mu 7"], "what tells them apart: mu 0.1, mu 1.0"),
+        (["Digits, ifca", "--seed", "7"], "--seed 7: has 0, 1"),
+    ],
+)
+def test_a_wrong_name_is_answered_in_one_line(records, capsys, words, said):
+    assert check.main(words, records) == 2
+    assert said in (line := capsys.readouterr().err) and line.count("\n") == 1

@@ -8,7 +8,7 @@ import pytest
 from cfljax.results.result import Result, Results
 from cfljax.store import Store
 from experiments.replication.claims import verdict
-from experiments.replication.pages import replication_pages
+from experiments.replication.pages import replication_page, replication_pages
 from experiments.replication.published import Cell, Claim, Published
 from experiments.replication.quantity import Quantity, read_quantity
 from experiments.replication.size import below_size
@@ -120,7 +120,7 @@ def test_the_number_of_draws_of_the_data_stands_beside_that_of_seeds(tmp_path):
         store.write(name, record | {"config": record["config"] | {"data": data}}, store.read(name).arrays)
     (tmp_path / "p.toml").write_text(FILE)
     pages = replication_pages([tmp_path / "runs"], [tmp_path / "p.toml"])
-    assert row_of(pages["a_paper.md"], "IFCA")[-1] == "3, 2 draws"
+    assert row_of(replication_page([tmp_path / "runs"], [tmp_path / "p.toml"]), "IFCA")[-1] == "3, 2 draws"
     assert row_of(pages[""], "IFCA beats FedAvg, by 30 points")[4].endswith("3 seeds, 2 draws")
 
 

@@ -1,7 +1,9 @@
+import html
 import json
 import re
 import shutil
 import subprocess
+from xml.etree import ElementTree
 
 import pytest
 
@@ -13,7 +15,7 @@ CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrom
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 QUIET = (
     "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
-    "--disable-sync --enable-logging=stderr --v=0 --dump-dom"
+    "--disable-sync --enable-logging=stderr --v=0 --virtual-time-budget=30000 --dump-dom"
 )
 FIGURES = (
     *("curves", "methods", "clients", "newcomers", "bytes", "seconds", "clusters"),
@@ -21,8 +23,11 @@ FIGURES = (
 )
 
 
-def opened(path, profile, width=1200):
-    """(what the page has become, what its script had to say)."""
+def opened(path, profile, width=1200, script=""):
+    """(what the page has become, what its script had to say). `script` runs at the end of the page, without its policy."""
+    if script:
+        text = re.sub(r"<meta http-equiv=.*?>", "", path.read_text())
+        path.write_text(text.replace("</body>", f"<script>{script}</script></body>"))
     flags = [*QUIET.split(), f"--user-data-dir={profile}", f"--window-size={width},2000"]
     done = subprocess.run([CHROMIUM, *flags, path.resolve().as_uri()], capture_output=True, text=True, timeout=120)
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
@@ -52,7 +57,6 @@ def test_pages_with_little_in_them_are_drawn_without_an_error(tmp_path, shape):
 
 
 CLICKS = """
-<script>
 const count = () => document.querySelectorAll("#fig-curves path[stroke]").length;
 const before = count();
 document.querySelector("#legend [data-config='0']").click();
@@ -67,16 +71,13 @@ const heads = document.querySelectorAll("#comparison thead button");
 heads[3].click();
 const order = [...document.querySelector("#comparison table").querySelectorAll("tbody th")].map(cell => cell.textContent).join(",");
 document.title = JSON.stringify([before, hidden, count(), document.getElementById("tip").textContent, order]);
-</script>
 """
 
 
 def test_the_legend_filters_heads_sort_and_the_pointer_tells(tmp_path):
     synthetic.sweep(tmp_path / "a", methods=(("worst", 0.3), ("best", 0.9), ("middle", 0.6)))
     page = write.report(tmp_path / "a")
-    text = re.sub(r"<meta http-equiv=.*?>", "", page.read_text())  # the policy lets no script in but the page's own
-    page.write_text(text.replace("</body>", CLICKS + "</body>"))
-    dom, said = opened(page, tmp_path / "profile")
+    dom, said = opened(page, tmp_path / "profile", script=CLICKS)
     before, hidden, after, tip, order = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
     assert (before, hidden, after, said) == (3, 2, 3, [])
     assert tip.startswith("round 5worst1.") and tip.count(" ± ") == 3  # the highest loss first
@@ -84,7 +85,6 @@ def test_the_legend_filters_heads_sort_and_the_pointer_tells(tmp_path):
 
 
 KEYS = """
-<script>
 const chart = document.querySelector("#fig-curves svg"), tip2 = document.getElementById("tip"), heard = [];
 const press = (node, key) => {
   node.dispatchEvent(new KeyboardEvent("keydown", { key }));
@@ -97,17 +97,53 @@ const pressed = [...document.querySelectorAll("#legend [data-config]")].map(butt
 const sorted = document.querySelector("#comparison thead th").getAttribute("aria-sort");
 const told = ["tabindex", "aria-label"].map(name => chart.getAttribute(name));
 document.title = JSON.stringify([heard.slice(0, 5), ...told, pressed, sorted, tip2.getAttribute("role")]);
-</script>
 """
 
 
 def test_the_keyboard_reads_curves_and_a_screen_reader_hears_them(tmp_path):
     synthetic.sweep(tmp_path / "a", methods=(("worst", 0.3), ("best", 0.9)))
     page = write.report(tmp_path / "a")
-    text = re.sub(r"<meta http-equiv=.*?>", "", page.read_text())
-    page.write_text(text.replace("</body>", KEYS + "</body>"))
-    dom, said = opened(page, tmp_path / "profile")
+    dom, said = opened(page, tmp_path / "profile", script=KEYS)
     heard, tab, label, pressed, sort, role = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
     assert said == [] and heard == ["round 5", "round 4", "round 0", "round 1", ""]
     assert tab == "0" and label.startswith("accuracy, at the end: worst ") and "; best 88.3 %." in label
-    assert pressed == ["false", "true"] and sort == "descending" and role == "status"
+    assert pressed == ["true", "false"] and sort == "descending" and role == "status"
+
+
+DOWNLOADS = """
+const files = {}, urls = new Map();
+URL.createObjectURL = content => { urls.set("blob:" + urls.size, content); return "blob:" + (urls.size - 1); };
+HTMLAnchorElement.prototype.click = function () { files[this.download] = urls.get(this.getAttribute("href")); };
+for (const button of document.querySelectorAll("#fig-curves .save button, #fig-confusion .save button:last-child")) button.click();
+document.querySelector("#legend [data-config='1']").dispatchEvent(new PointerEvent("pointerenter"));
+const words = (nodes, of) => [...document.querySelectorAll(nodes)].map(of || (node => node.textContent));
+const names = words("#fig-curves .end"), listed = words("#legend [data-config]");
+const dim = words("#fig-curves path[stroke][data-line]", line => [line.dataset.line, line.classList.contains("dim")]);
+document.querySelector("#comparison [data-copy]").click();
+setTimeout(async () => {
+  while (Object.keys(files).length < 4) await new Promise(done => setTimeout(done, 50));
+  const told = { dim, names, listed, copied: String(getSelection()), look: document.documentElement.className };
+  for (const [name, file] of Object.entries(files)) told[name] = name.endsWith("png") ? [file.type, file.size] : await file.text();
+  document.title = JSON.stringify(told);
+}, 0);
+"""
+
+
+def test_a_figure_can_be_downloaded_and_names_its_curves(tmp_path):
+    synthetic.sweep(tmp_path / "a", methods=(("fedavg", 0.3), ("ifca", 0.8), ("ditto", 0.6)))
+    page = write.report(tmp_path / "a")
+    dom, said = opened(page, tmp_path / "profile", script=DOWNLOADS)
+    told = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", dom)[1]))
+    assert said == [] and told["look"] == "" and told["copied"].startswith("Of 3 methods, IFCA has the highest test accuracy")
+    assert told["listed"][:3] == told["names"] == ["IFCA", "Ditto", "FedAvg"]
+    assert sorted(told["dim"]) == [["0", True], ["1", False], ["2", True]]
+    picture, (kind, size) = told["a_small_sweep_curves.svg"], told["a_small_sweep_curves.png"]
+    assert kind == "image/png" and size > 5000
+    drawing = ElementTree.fromstring(picture)
+    assert "var(" not in picture and {"IFCA", "Ditto", "FedAvg", "round"} <= {each.text for each in drawing.iter()}
+    assert sum(each.get("stroke") == "rgb(0, 114, 178)" and each.tag.endswith("path") for each in drawing.iter()) == 1
+    lines = told["a_small_sweep_curves.csv"].splitlines()
+    assert lines[0] == "curve,round,accuracy,standard deviation" and len(lines) == 1 + 3 * 6
+    assert sum(line.startswith("IFCA,") for line in lines) == 6
+    panels = told["a_small_sweep_confusion.csv"].splitlines()
+    assert panels[0] == "panel,cluster,true group,clients" and panels[1] == "FedAvg seed 0,0,0,4"

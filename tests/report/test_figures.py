@@ -60,7 +60,7 @@ def test_no_runs_no_figures(tmp_path):
 
 @pytest.mark.parametrize("methods", [1, 2, 5, 9, MOST_CURVES])
 def test_no_two_curves_look_alike(methods):
-    drawn = [SimpleNamespace(folder="", label=f"m{i % methods}") for i in range(MOST_CURVES)]
+    drawn = [SimpleNamespace(folder="", method="ifca", label=f"m{i % methods}") for i in range(MOST_CURVES)]
     made = styles(SimpleNamespace(drawn=drawn))
     assert len(set(made)) == MOST_CURVES
     assert all(0 <= colour < COLOURS and 0 <= dash < DASHES for colour, dash in made)
@@ -74,7 +74,7 @@ def test_no_two_curves_look_alike(methods):
 
 def test_a_legend_of_many_curves_has_room():
     names = [f"curve {i}" for i in range(MOST_CURVES)]
-    drawn = [SimpleNamespace(folder="", label=name, legend=name) for name in names]
+    drawn = [SimpleNamespace(folder="", method="ifca", label=name, legend=name) for name in names]
     band = Band(*(np.arange(3.0) for _ in Band._fields))
     each = SimpleNamespace(history={"accuracy": band}, stopped=(), changes=())
     with matplotlib.rc_context(figures.STYLE):
@@ -88,7 +88,7 @@ def test_a_legend_of_many_curves_has_room():
 def test_figures_over_rounds_mark_where_runs_were_stopped():
     band = Band(np.arange(4.0), np.array([0.1, 0.2, 0.4, 0.5]), np.zeros(4))
     data = [SimpleNamespace(history={"accuracy": band}, stopped=stopped, changes=()) for stopped in ((2, 3), ())]
-    drawn = [SimpleNamespace(folder="", label=name, legend=name) for name in "ab"]
+    drawn = [SimpleNamespace(folder="", method="ifca", label=name, legend=name) for name in "ab"]
     marks = {}
     for name, each in zip("ab", data, strict=True):
         figure = figures.FIGURES["accuracy"](SimpleNamespace(drawn=drawn[:1], curves=[each]))

@@ -84,7 +84,7 @@ def test_names_are_harmless(tmp_path):
     store.write_plan({"name": label, "units": ["a", "b"]})
     text = made(tmp_path)
     assert data_of(text)["configs"][0]["name"] == label + " lr=<b>"
-    assert text.count("<script") == 5 and "<img" not in text and "<b>" not in text and "</pre><script" not in text
+    assert text.count("<script") == 6 and "<img" not in text and "<b>" not in text and "</pre><script" not in text
     policy = re.search(r"script-src ([^\"]*)\"", text)[1].split()
     scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
     assert policy == [f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts]
@@ -261,28 +261,15 @@ def linear(colour):
     return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
 
 
+# The matrices of Ottosson 2020: to the cones of an eye, and from these to coordinates.
+TO_CONES = "0.4122214708 0.5363325363 0.0514459929 0.2119034982 0.6806995451 0.1073969566 0.0883024619 0.2817188376 0.6299787005"
+TO_OKLAB = "0.2104542553 0.793617785 -0.0040720468 1.9779984951 -2.428592205 0.4505937099 0.0259040371 0.7827717662 -0.808675766"
+
+
 def oklab(rgb):
-    """Coordinates in which distances are about those that people see (Ottosson 2020)."""
-    cones = np.cbrt(
-        np.array(
-            [
-                [0.4122214708, 0.5363325363, 0.0514459929],
-                [0.2119034982, 0.6806995451, 0.1073969566],
-                [0.0883024619, 0.2817188376, 0.6299787005],
-            ]
-        )
-        @ np.clip(rgb, 0, 1)
-    )
-    return (
-        np.array(
-            [
-                [0.2104542553, 0.793617785, -0.0040720468],
-                [1.9779984951, -2.428592205, 0.4505937099],
-                [0.0259040371, 0.7827717662, -0.808675766],
-            ]
-        )
-        @ cones
-    )
+    """Coordinates in which distances are about those that people see."""
+    cones, coordinates = (np.array(text.split(), float).reshape(3, 3) for text in (TO_CONES, TO_OKLAB))
+    return coordinates @ np.cbrt(cones @ np.clip(rgb, 0, 1))
 
 
 def colours_of_the_page():

@@ -18,7 +18,20 @@ function area(xs, low, high) {
 const known = v => v !== null && isFinite(v);
 const number = v => v === null ? NaN : v;
 
-// series: [{name, shade, dash, x: [], m: [], s: [], stops: [x where a run was ended]}]; options: width, height, xlabel, xkind, ykind, limits, ends, worst, changes (x where the data change).
+// Names beside the ends of the curves, the highest first: shifted a little where two would overlap, left out where that is not enough.
+function nameEnds(layer, ends) {
+  const taken = [];
+  for (const { s, cx, cy } of ends.sort((a, b) => a.cy - b.cy)) {
+    const text = shorten(s.name, NAME_ROOM), x = cx + 10, right = x + LETTER * text.length;
+    const y = [0, 12, 24].map(by => cy + by).find(y => y > 0 && taken.every(t => Math.abs(t.y - y) > 11 || t.x > right || t.right < x));
+    if (y === undefined) continue;
+    taken.push({ x, y, right });
+    layer.append(svg("line", { x1: cx + 2, x2: cx + 8, y1: cy, y2: y, stroke: s.shade, "data-line": s.line }), svg("text", { class: "end", x, y: y + 4, "data-line": s.line }, text));
+  }
+}
+const NAME_ROOM = 130;
+
+// series: [{name, line (number of the configuration), shade, dash, x: [], m: [], s: [], stops: [x where a run was ended]}]; options: width, height, xlabel, xkind, ykind, limits, ends, worst, changes (x where the data change).
 function lineChart(series, options) {
   const all = series.flatMap(s => s.m.flatMap((m, i) => known(m) ? [m - (s.s[i] || 0), m + (s.s[i] || 0)] : []));
   let ys = extent(all, 0.05);
@@ -27,7 +40,9 @@ function lineChart(series, options) {
   if (options.zero) ys[0] = Math.min(0, ys[0]);
   let xs = extent(series.flatMap(s => s.x.filter((x, i) => known(s.m[i]))));
   if (options.logx) xs = extent(series.flatMap(s => s.x.filter((x, i) => known(s.m[i]) && x > 0))) || [1, 10];
-  const chart = frame({ ...options, xs, ys, left: options.ykind === "percent" ? 42 : 50 });
+  const named = options.width >= 480;
+  const right = named ? 14 + Math.min(NAME_ROOM, LETTER * Math.max(...series.map(s => s.name.length))) : 12;
+  const chart = frame({ ...options, xs, ys, right, left: options.ykind === "percent" ? 42 : 50 });
   const { layer, x, y, box } = chart;
   if (options.worst) layer.append(svg("rect", { x: x(0), y: box.top, width: x(0.1) - x(0), height: box.bottom - box.top, fill: "var(--mark)" }));
   for (const at of options.changes || []) if (at >= xs[0] && at <= xs[1]) {
@@ -38,22 +53,28 @@ function lineChart(series, options) {
     const px = s.x.map(v => options.logx && !(v > 0) ? NaN : x(v));
     const low = s.m.map((m, i) => clipped(y(number(m) - number(s.s[i])))), high = s.m.map((m, i) => clipped(y(number(m) + number(s.s[i]))));
     const band = area(px, low, high);
-    if (band && !options.bare) layer.append(svg("path", { d: band, fill: s.shade, opacity: series.length > 8 ? 0.09 : 0.16 }));
+    if (band && !options.bare) layer.append(svg("path", { d: band, "data-line": s.line, fill: s.shade, opacity: series.length > 8 ? 0.09 : 0.16 }));
   }
+  const ends = [];
   for (const s of series) {
     const points = s.m.map((m, i) => [options.logx && !(s.x[i] > 0) ? NaN : x(s.x[i]), clipped(y(number(m)))]);
-    layer.append(svg("path", { d: path(points), fill: "none", stroke: s.shade, "stroke-width": 1.8, "stroke-linejoin": "round", "stroke-dasharray": s.dash }));
+    layer.append(svg("path", { d: path(points), "data-line": s.line, fill: "none", stroke: s.shade, "stroke-width": 1.8, "stroke-linejoin": "round", "stroke-dasharray": s.dash }));
     for (const at of s.stops || []) {
       const [cx, cy] = points[s.x.findIndex(v => v >= at)] || [];
-      if (isFinite(cx) && isFinite(cy)) layer.append(svg("line", { x1: cx, x2: cx, y1: cy - 5, y2: cy + 5, stroke: s.shade, "stroke-width": 1.6, class: "stop" }));
+      if (isFinite(cx) && isFinite(cy)) layer.append(svg("line", { x1: cx, x2: cx, y1: cy - 5, y2: cy + 5, stroke: s.shade, "stroke-width": 1.6, class: "stop", "data-line": s.line }));
     }
     const good = points.filter(p => isFinite(p[0]) && isFinite(p[1]));
-    if (good.length && (options.ends || good.length === 1)) {
-      const [cx, cy] = good[good.length - 1];
-      layer.append(svg("circle", { cx, cy, r: 3.6, fill: "var(--card)", stroke: s.shade, "stroke-width": 2 }));
+    if (!good.length) continue;
+    const [cx, cy] = good[good.length - 1];
+    ends.push({ s, cx, cy });
+    if (options.ends || good.length === 1) {
+      layer.append(svg("circle", { cx, cy, "data-line": s.line, r: 3.6, fill: "var(--card)", stroke: s.shade, "stroke-width": 2 }));
     }
   }
+  if (named) nameEnds(layer, ends);
   chart.root.setAttribute("aria-label", said(series, options));
+  chart.root.keys = series;
+  chart.root.rows = [["curve", options.xlabel.replace(", %", ""), options.label, "standard deviation"], ...series.flatMap(s => s.m.map((m, i) => [s.name, s.x[i], m, s.s[i]]))];
   follow(chart, series, options);
   return chart.root;
 }
@@ -67,7 +88,7 @@ function said(series, options) {
 
 // A vertical line under the pointer, and what the curves are there.
 function follow(chart, series, options) {
-  const { root, x, box } = chart;
+  const { root, x, y, box } = chart;
   const cursor = svg("line", { class: "cursor", y1: box.top, y2: box.bottom, visibility: "hidden" });
   const points = [...new Set(series.flatMap(s => s.x.filter((v, i) => known(v) && known(s.m[i]))))].sort((a, b) => a - b);
   let place = points.length;
@@ -82,8 +103,8 @@ function follow(chart, series, options) {
     show(x(points[place]), { clientX: seen.left + x(points[place]) * ratio, clientY: seen.top + 20 });
   });
   root.addEventListener("blur", () => leave());
-  const leave = () => { hideTip(); cursor.setAttribute("visibility", "hidden"); };
-  const show = (at, event) => {
+  const leave = () => { hideTip(); focus(null); cursor.setAttribute("visibility", "hidden"); };
+  const show = (at, event, height) => {
     const value = x.back(at);
     const rows = series.map(s => {
       let best = -1;
@@ -92,6 +113,8 @@ function follow(chart, series, options) {
     }).filter(r => r).sort((a, b) => b.m - a.m);
     if (!rows.length) return;
     cursor.setAttribute("x1", at); cursor.setAttribute("x2", at); cursor.setAttribute("visibility", "visible");
+    const near = rows.filter(r => Math.abs(y(r.m) - height) < 12).sort((a, b) => Math.abs(y(a.m) - height) - Math.abs(y(b.m) - height));
+    focus(near.length ? near[0].s.line : null);
     const tell = TIPS[options.ykind || "plain"], nearest = options.exact ? rows.reduce((a, b) => Math.abs(b.at - value) < Math.abs(a.at - value) ? b : a).at : value;
     const title = options.worst ? `${Math.round(100 * value)} % of the clients` : `${options.xname || options.xlabel} ${TIPS[options.xkind || "plain"](nearest)}`;
     const lines = rows.slice(0, 14).map(r => [r.s.shade, r.s.name, tell(r.m) + (known(r.d) ? " ± " + tell(r.d) : "")]);
@@ -100,8 +123,8 @@ function follow(chart, series, options) {
   root.append(cursor, svg("rect", {
     x: box.left, y: box.top, width: Math.max(0, box.right - box.left), height: Math.max(0, box.bottom - box.top), fill: "transparent",
     onpointermove: event => {
-      const seen = root.getBoundingClientRect();
-      show((event.clientX - seen.left) * root.viewBox.baseVal.width / seen.width, event);
+      const seen = root.getBoundingClientRect(), ratio = root.viewBox.baseVal.width / seen.width;
+      show((event.clientX - seen.left) * ratio, event, (event.clientY - seen.top) * ratio);
     },
     onpointerleave: leave,
   }));
@@ -114,7 +137,7 @@ function dotChart(rows, options) {
   xs[0] = Math.max(0, xs[0]); xs[1] = Math.min(1, xs[1]);
   const step = Math.max(22, Math.min(38, 230 / rows.length)), chart = rowsFrame(rows, options, xs, step);
   rows.forEach((r, i) => {
-    const y = 8 + (i + 0.5) * step, dots = svg("g", {});
+    const y = 8 + (i + 0.5) * step, dots = svg("g", { "data-line": r.line });
     if (known(r.std)) dots.append(svg("line", { x1: chart.x(Math.max(xs[0], r.mean - r.std)), x2: chart.x(Math.min(xs[1], r.mean + r.std)), y1: y, y2: y, stroke: r.shade, "stroke-width": 2 }));
     for (const v of r.seeds) dots.append(svg("circle", { cx: chart.x(v), cy: y, r: 3.2, fill: "none", stroke: r.shade, "stroke-width": 1.1, opacity: 0.75 }));
     if (known(r.mean)) dots.append(svg("rect", { x: chart.x(r.mean) - 1.6, y: y - 8, width: 3.2, height: 16, rx: 1, fill: r.shade }));
@@ -124,6 +147,7 @@ function dotChart(rows, options) {
     }));
     chart.root.append(dots);
   });
+  chart.root.rows = [["curve", "mean", "standard deviation", "runs"], ...rows.map(r => [r.name, r.mean, r.std, ...r.seeds])];
   return chart.root;
 }
 
@@ -144,6 +168,7 @@ function barChart(rows, options) {
       onpointermove: event => showTip(event, r.name, r.parts.map(p => [p.shade, p.name, trim(p.value, 3) + " s"])),
     }));
   });
+  chart.root.rows = [["curve", "part", options.xlabel], ...rows.flatMap(r => r.parts.map(p => [r.name, p.name, p.value]))];
   return chart.root;
 }
 function rowsFrame(rows, options, xs, step) {

@@ -79,7 +79,7 @@ const shorten = (text, room) => text.length * LETTER <= room ? text : text.slice
 // A frame with grid lines and labels: returns {root, layer, x, y, box}.
 function frame(options) {
   const { width, height, xs } = options, ys = options.ys || [0, 1];
-  const left = options.left || 46, right = 12, top = 8, bottom = options.xlabel ? 36 : 22;
+  const left = options.left || 46, right = options.right || 12, top = 8, bottom = options.xlabel ? 36 : 22;
   const box = { left, top, right: width - right, bottom: height - bottom };
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": options.label || "" });
   const x = scale(xs[0], xs[1], box.left, box.right, options.logx), y = scale(ys[0], ys[1], box.bottom, box.top);
@@ -102,6 +102,11 @@ function frame(options) {
   const layer = svg("g", {});
   root.append(layer);
   return { root, layer, x, y, box };
+}
+
+// Grey all curves but that of this configuration; null: none.
+function focus(line) {
+  for (const each of document.querySelectorAll("[data-line]")) each.classList.toggle("dim", line !== null && each.dataset.line !== String(line));
 }
 
 const tip = document.getElementById("tip");

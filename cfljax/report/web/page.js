@@ -5,7 +5,7 @@ const state = { on: new Set(data.configs.map((_, i) => i)), quantity: "accuracy"
 const NAMES = {
   accuracy: "accuracy", accuracy_last10: "mean of the last ten", accuracy_max: "maximum", accuracy_last: "last", accuracy_worst10: "worst tenth of the clients", accuracy_worst10_last10: "worst tenth, last ten", accuracy_worst10_at_best_val: "worst tenth at the best validation", accuracy_client_mean: "mean over clients", accuracy_client_std: "spread between clients",
   accuracy_at_best_val: "at the best validation", val_accuracy: "validation accuracy", val_loss: "validation loss", accuracy_newcomers: "accuracy of newcomers", accuracy_train_clients: "accuracy of clients that train", accuracy_test_clients: "accuracy of clients that never train", loss: "test loss", train_loss: "training loss", ari: "adjusted Rand index", nmi: "normalised mutual information",
-  purity: "purity", clusters: "clusters", discrepancy: "discrepancy", drift: "drift", bytes: "bytes sent", clock_s: "simulated seconds", device_s: "seconds of devices", late: "left out for being late", scored: "clients scored", nonfinite: "updates left out", groups_changed: "clients that changed their group",
+  purity: "purity", clusters: "clusters", discrepancy: "discrepancy", drift: "drift", bytes: "bytes sent", clock_s: "simulated seconds", device_s: "seconds of devices", late: "left out for being late", scored: "clients scored", nonfinite: "updates left out", groups_changed: "clients that changed their group", epsilon: "privacy loss, epsilon (train.privacy)", threshold: "clustering threshold",
 };
 const shadeOf = i => `var(--c${data.configs[i].colour})`;
 const dashOf = i => DASHES[data.configs[i].dash];
@@ -13,7 +13,7 @@ const visible = () => data.configs.map((_, i) => i).filter(i => state.on.has(i))
 const kindOf = name => name.includes("accuracy") ? "percent" : name.startsWith("bytes") ? "bytes" : "plain";
 
 function bandSeries(table, x) {
-  return visible().filter(i => table[i]).map(i => ({ name: data.configs[i].name, shade: shadeOf(i), dash: dashOf(i), stops: x ? [] : data.configs[i].stopped, ...table[i], x: x ? x(i, table[i]) : table[i].x }));
+  return visible().filter(i => table[i]).map(i => ({ name: data.configs[i].name, line: i, shade: shadeOf(i), dash: dashOf(i), stops: x ? [] : data.configs[i].stopped, ...table[i], x: x ? x(i, table[i]) : table[i].x }));
 }
 const nothing = text => tag("p", { class: "nothing" }, text);
 const tall = (width, wide) => Math.round(Math.max(210, Math.min(wide ? 380 : 300, width * (wide ? 0.4 : 0.62))));
@@ -54,7 +54,7 @@ const FIGURES = {
     visible().some(i => data.changes[i].length) ? tag("p", { class: "notes" }, "Dotted lines: rounds from which clients are in other groups (data.drift).") : "",
   ],
   methods: width => {
-    const rows = visible().map(i => ({ name: data.configs[i].name, shade: shadeOf(i), ...data.final[state.final][i] })).filter(r => r.seeds.length);
+    const rows = visible().map(i => ({ name: data.configs[i].name, line: i, shade: shadeOf(i), ...data.final[state.final][i] })).filter(r => r.seeds.length);
     const chart = rows.length && dotChart(rows, { width, xlabel: "%", xkind: "percent", label: "accuracy per method" });
     return [choice("Show", Object.keys(data.final), state.final, v => { state.final = v; }), chart || nothing("Nothing to draw: no selected run ended well.")];
   },
@@ -107,6 +107,7 @@ function settle() {
   for (const figure of missing) figure.classList.add("empty");
   const names = missing.map((figure, i) => [i ? " · " : "Not in these runs: ", tag("span", { title: (figure.querySelector(".nothing") || figure).textContent }, figure.querySelector("h3").textContent)]);
   document.getElementById("missing").append(...names.flat());
+  for (const figure of document.querySelectorAll("figure")) figure.querySelector("figcaption").prepend(savers(figure));
   draw();
 }
 
@@ -122,16 +123,21 @@ function draw() {
   for (const button of document.querySelectorAll("#legend [data-config]")) button.setAttribute("aria-pressed", state.on.has(Number(button.dataset.config)));
 }
 
+const keyOf = i => svg("svg", { width: 18, height: 8 }, svg("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: shadeOf(i), "stroke-width": 3, "stroke-dasharray": dashOf(i) }));
+
 function legend() {
   const nav = document.getElementById("legend");
   if (!data.configs.length) { nav.remove(); return; }
   const everything = () => { state.on = new Set(data.configs.map((_, i) => i)); draw(); };
-  data.configs.forEach((config, i) => nav.append(tag("button", {
+  const first = Object.values(data.final)[0], level = i => first[i].mean ?? -1;
+  const ranked = data.configs.map((config, i) => [config, i]).sort((a, b) => level(b[1]) - level(a[1]));
+  ranked.forEach(([config, i]) => nav.append(tag("button", {
     type: "button", "data-config": i, "aria-pressed": "true", title: "Click: show or hide. Double click, or the key o: only this one.",
     onclick: () => { if (state.on.has(i)) state.on.delete(i); else state.on.add(i); draw(); },
     ondblclick: () => { state.on = new Set([i]); draw(); },
+    onpointerenter: () => focus(i), onpointerleave: () => focus(null), onfocus: () => focus(i), onblur: () => focus(null),
     onkeydown: event => { if (event.key === "o") { state.on = new Set([i]); draw(); } },
-  }, svg("svg", { width: 18, height: 8 }, svg("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: shadeOf(i), "stroke-width": 3, "stroke-dasharray": dashOf(i) })), tag("span", {}, config.name))));
+  }, keyOf(i), tag("span", {}, config.name))));
   nav.append(tag("button", { type: "button", class: "plain", onclick: everything }, "all"), tag("button", { type: "button", class: "plain", onclick: () => { state.on = new Set(); draw(); } }, "none"));
 }
 
@@ -149,12 +155,23 @@ function sortable(table) {
       body.append(...rows);
     }
   }));
+  const first = table.querySelector("thead .headline button");
+  if (first) first.click();
+}
+
+// The words are selected, too, for browsers that let no page copy.
+function copy(button) {
+  const words = document.querySelector(button.dataset.copy);
+  getSelection().selectAllChildren(words);
+  if (navigator.clipboard) navigator.clipboard.writeText(words.textContent).then(() => { button.textContent = "copied"; }, () => {});
 }
 
 legend();
 draw();
 settle();
 for (const table of document.querySelectorAll("#comparison table")) sortable(table);
+for (const each of document.querySelectorAll("[data-of]")) each.append(keyOf(Number(each.dataset.of)));
+for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => copy(button));
 let width = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

@@ -47,6 +47,7 @@ function assignment(p, width) {
     const y = top + i / rows * tall;
     root.append(svg("line", { x1: left - 8, x2: left + strip + wide, y1: y, y2: y, stroke: "var(--card)", "stroke-width": 1.2 }));
   }
+  root.rows = [["client", "true group", p.xlabel || "round", p.shade], ...Array.from(codes, (code, i) => [Math.floor(i / columns), named(groups[Math.floor(i / columns)]), p.rounds[i % columns], named(code)])];
   const last = p.rounds[columns - 1], nearest = v => p.rounds.reduce((best, r, i) => Math.abs(r - v) < Math.abs(p.rounds[best] - v) ? i : best, 0);
   for (const i of new Set(ticks(p.rounds[0], last, wide / 60, true).map(nearest)))
     root.append(svg("text", { x: left + strip + (i + 0.5) / columns * wide, y: top + tall + 14, "text-anchor": "middle" }, String(p.rounds[i])));
@@ -67,6 +68,7 @@ function confusion(p, width) {
   const rows = p.clusters.length, columns = p.groups.length, most = Math.max(1, ...p.table.flat());
   const left = 46, top = 20, cell = Math.min(44, (width - left - 4) / columns), tall = Math.min(30, Math.max(14, cell));
   const root = svg("svg", { viewBox: `0 0 ${width} ${top + rows * tall + 4}`, width, height: top + rows * tall + 4, role: "img", "aria-label": "found clusters by true groups" });
+  root.rows = [["cluster", "true group", "clients"], ...p.table.flatMap((line, k) => line.map((count, g) => [p.clusters[k], p.groups[g], count]))];
   p.groups.forEach((name, g) => root.append(svg("text", { x: left + (g + 0.5) * cell, y: top - 6, "text-anchor": "middle" }, shorten(name, cell + 4))));
   p.table.forEach((line, k) => {
     const y = top + k * tall;

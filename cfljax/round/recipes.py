@@ -1,0 +1,27 @@
+"""What a method's file needs: the recipes, their options, and what their functions get and return."""
+
+from cfljax.local.schedule import Work
+from cfljax.registry.options import option
+from cfljax.round.anew import every
+from cfljax.round.ask import Ask
+from cfljax.round.at_home import AtHome, Kept
+from cfljax.round.auto import CountedConfig
+from cfljax.round.before import Before
+from cfljax.round.choice import join, need_clients
+from cfljax.round.clustered import Clustered
+from cfljax.round.common import first_model, first_models, keep_own, traffic
+from cfljax.round.config import MethodConfig, PersonalConfig
+from cfljax.round.control import Controlled
+from cfljax.round.entry import entry
+from cfljax.round.peers import OwnModels, Peers
+from cfljax.round.samples import in_lists, mean_over_samples, sample_labels
+from cfljax.round.similarity import brief, compared_size, shortened, similarity, train_and_compare
+from cfljax.round.soft import Mixed, Soft
+from cfljax.round.state import Begun, Done, State, places
+
+__all__ = [
+    "Ask", "AtHome", "Before", "Begun", "Clustered", "Controlled", "CountedConfig", "Done", "Kept", "MethodConfig", "Mixed",
+    "OwnModels", "Peers", "PersonalConfig", "Soft", "State", "Work", "brief", "compared_size", "entry", "every",
+    "first_model", "first_models", "in_lists", "join", "keep_own", "mean_over_samples", "need_clients", "option", "places",
+    "sample_labels", "shortened", "similarity", "traffic", "train_and_compare",
+]  # fmt: skip
