@@ -96,15 +96,18 @@ class Folder:
         return [e for e in events if isinstance(e, dict) and isinstance(e.get("time"), float) and isinstance(e.get("event"), str)]
 
     def _bytes(self, path: Path, expected: int | None = None) -> bytes:
-        """Read the file's bytes; Damaged for anything but a plain file of the right size."""
+        """Read the file's bytes; Damaged if it cannot be read or has another size than expected."""
         try:
-            return atomic.read_bytes(path, expected)
+            data = path.read_bytes()
         except FileNotFoundError:
             raise
         except PermissionError as error:
             raise StoreError(f"{path}: cannot read: {error.strerror}; check the permissions") from error
-        except (OSError, ValueError) as error:  # OSError: a symbolic link, a folder, a bad disk
-            raise Damaged(f"{path.name}: {getattr(error, 'strerror', None) or error}") from error
+        except OSError as error:  # a folder, a bad disk
+            raise Damaged(f"{path.name}: {error.strerror or error}") from error
+        if expected is not None and len(data) != expected:
+            raise Damaged(f"{path.name}: {len(data)} bytes instead of {expected}")
+        return data
 
     def _move(self, path: Path, name: str = "damaged") -> Path:
         """Move a file, if it is there, to the folder of this name in the results folder, beside others of its name; return its new

@@ -141,11 +141,13 @@ class Store(Folder):
         except ValueError as error:
             raise Damaged(str(error)) from error
         try:
-            atomic.check_size(os.lstat(self._array_file(id)), record["arrays"]["bytes"])
+            size, wanted = self._array_file(id).stat().st_size, record["arrays"]["bytes"]
         except FileNotFoundError as error:
             raise Damaged(f"{id}.npz is missing") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (KeyError, TypeError) as error:
             raise Damaged(f"{id}.npz: {error}") from error
+        if size != wanted:
+            raise Damaged(f"{id}.npz: {size} bytes instead of {wanted}")
         return record
 
     def _array_bytes(self, id: str, record: Table) -> bytes:
