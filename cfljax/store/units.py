@@ -151,7 +151,7 @@ class Store(Folder):
         return record
 
     def _array_bytes(self, id: str, record: Table) -> bytes:
-        data = self._bytes(self._array_file(id), record["arrays"]["bytes"])
+        data = self._bytes(self._array_file(id))
         if hashlib.sha256(data).hexdigest() != record["arrays"].get("sha256"):
             raise Damaged(f"{id}.npz: its SHA-256 is not that of its record")
         return data
@@ -212,7 +212,7 @@ class Store(Folder):
             return arrays, json.loads(arrays.pop(_META).tobytes())
         except FileNotFoundError:
             return None
-        except (Damaged, ValueError, KeyError, AttributeError, RecursionError) as error:
+        except Damaged as error:
             if not self.read_only:
                 self._move(path)
             self.warn(f"{path}: damaged checkpoint ({error}); the run starts from its beginning")

@@ -108,28 +108,6 @@ def test_a_damaged_plan_is_set_aside(store):
     assert store.read_plan() is None and (store.folder / "damaged" / "plan.json").exists()
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        {"units": "abc"},
-        {"units": ["../a"]},
-        {"batches": {"runs": []}},
-        {"batches": ["a"]},
-        {"batches": [{"runs": ["a"]}]},
-        {"batches": [{"runs": [], "width": 1}]},
-        {"batches": [{"runs": ["a"], "width": 0}]},
-        {"threads": "two"},
-        {"threads": True},
-    ],
-)
-def test_a_plan_of_another_form_is_set_aside_whatever_its_sum_says(store, plan):
-    store.write_plan(plan)
-    with pytest.warns(DamagedWarning, match="plan.json: damaged"):
-        assert store.read_plan() is None
-    store.write_plan({"units": ["a"], "batches": [{"runs": ["a", "b"], "width": 2}], "threads": None, "more": [1]})
-    assert store.read_plan()["batches"][0]["width"] == 2
-
-
 def test_a_record_under_another_name_is_damage(store):
     for kind in ("json", "npz"):
         (store.units / f"d.{kind}").write_bytes((store.units / f"a.{kind}").read_bytes())
