@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 from cfljax.lazy import jax, jnp, optax
 from cfljax.types import Array, Hyper, LocalStep, Tree
 
 
-class Start(Protocol):
-    """Makes the state of the optimiser."""
-
-    def __call__(self, params: Tree, velocity: Tree | None, /) -> Tree:
-        """Return the state before the first step. `velocity`: the momentum buffers to start with; None: zeros."""
-
-
-class Move(Protocol):
-    """Takes one step."""
-
-    def __call__(self, grads: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:
-        """(parameters, state) after the step."""
-
-
 class StepRule(NamedTuple):
     """An optimiser for one client. Its state is made again each time that the client trains."""
 
-    init: Start
-    step: Move
+    init: Callable[[Tree, Tree | None], Tree]
+    """(parameters, the momentum buffers to start with or None: zeros) -> the state before the first step."""
+    step: Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]
+    """(gradients, state, parameters) -> (parameters, state) after the step."""
 
 
 def decay_rate(hyper: Hyper, t: Array) -> Hyper:

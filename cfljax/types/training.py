@@ -16,11 +16,8 @@ class Forward(Protocol):
         network is in training, and the key draws crops, flips and dropout; None: evaluation."""
 
 
-class OfLogits(Protocol):
-    """Computes a number for each sample from the outputs of the network and its label."""
-
-    def __call__(self, logits: Array, y: Array, /) -> Array:
-        """f32[B] or bool[B] of logits f32[B, outputs] and labels y i32[B], or i32[B, classes] where a sample may have several."""
+OfLogits = Callable[[Array, Array], Array]
+"""(logits f32[B, outputs], labels y i32[B], or i32[B, classes] where a sample may have several) -> f32[B] or bool[B]."""
 
 
 class Model(NamedTuple):
