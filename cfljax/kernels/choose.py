@@ -61,14 +61,8 @@ def move_similarity(gradient: jax.Array, last: jax.Array, how: str = "descent", 
     return -jnp.nan_to_num(distance, nan=jnp.finfo(jnp.float32).max)
 
 
-def joint_choice(losses: jax.Array, similarity: jax.Array, lam: jax.Array | float) -> jax.Array:
-    """i32[S]: the cluster with the largest λ S + (1 − λ)(−L) of losses L f32[K, S] and similarity S f32[K, S]; ties and NaN as in
-    `least_loss`, which it is for λ = 0."""
-    return least_loss(joint_cost(losses, similarity, lam))
-
-
 def joint_cost(losses: jax.Array, similarity: jax.Array, lam: jax.Array | float) -> jax.Array:
-    """f32[K, S]: (1 − λ) L − λ S, of which `joint_choice` takes the least."""
+    """f32[K, S]: (1 − λ) L − λ S of losses L f32[K, S] and similarity S f32[K, S]. The cluster with the least is chosen."""
     chex.assert_rank([losses, similarity], 2)
     chex.assert_equal_shape([losses, similarity])
     return -(lam * similarity + (1.0 - lam) * -losses)

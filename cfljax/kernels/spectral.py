@@ -61,15 +61,10 @@ def edc_embedding(delta: jax.Array, m: int, mask: jax.Array | None = None, how: 
     return cosine_matrix(delta, leading_directions(delta, m, mask, how)[0], mask)
 
 
-def edc(delta: jax.Array, m: int, mask: jax.Array | None = None, how: str = "auto") -> jax.Array:
-    """f32[n, n] EDC(i, j): Euclidean distance of the embeddings over m (eq. 8)."""
-    return edc_between(edc_embedding(delta, m, mask, how))
-
-
 def edc_between(embedding: jax.Array) -> jax.Array:
-    """f32[n, n]: EDC of the updates with these embeddings f32[n, m]."""
+    """f32[n, n] EDC(i, j): the Euclidean distance of the embeddings f32[n, m] of two updates over m (eq. 8)."""
     square = jnp.square(embedding[:, None, :] - embedding[None, :, :]).sum(axis=2)
-    return jnp.sqrt(square) / embedding.shape[1]  # eq. 8
+    return jnp.sqrt(square) / embedding.shape[1]
 
 
 class _Data(NamedTuple):

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.kernels.choose import joint_choice, least_loss, move_similarity, nearest, reseed_empty
+from cfljax.kernels.choose import joint_cost, least_loss, move_similarity, nearest, reseed_empty
 from tests.kernels.compiled import compiled
 
 rng = np.random.default_rng(0)
@@ -34,6 +34,10 @@ def test_move_similarity_follows_the_readings(how):
         np.testing.assert_allclose(compiled(move_similarity, g[k], last[k], how=how, lr=0.1), wanted[k], atol=1e-5)
     g[0, 0, 0] = NAN
     assert np.isfinite(compiled(move_similarity, g[0], last[0], how=how, lr=0.1)).all()
+
+
+def joint_choice(losses, similarity, lam):
+    return least_loss(joint_cost(losses, similarity, lam))
 
 
 def test_joint_choice_and_its_limits():

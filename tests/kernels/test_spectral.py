@@ -3,7 +3,7 @@ import pytest
 
 from cfljax.kernels.blocks import squared_distances
 from cfljax.kernels.cosine import madc
-from cfljax.kernels.spectral import edc, edc_embedding, leading_directions
+from cfljax.kernels.spectral import edc_between, edc_embedding, leading_directions
 from tests.kernels.compiled import compiled
 
 rng = np.random.default_rng(0)
@@ -83,7 +83,7 @@ def test_edc_is_the_distance_of_embeddings_over_m():
     x = decaying(9, 60)
     e = plain_embedding(x, 3)
     wanted = np.linalg.norm(e[:, None] - e[None], axis=2) / 3
-    np.testing.assert_allclose(compiled(edc, x, m=3), wanted, atol=1e-5)
+    np.testing.assert_allclose(compiled(edc_between, compiled(edc_embedding, x, m=3)), wanted, atol=1e-5)
 
 
 def plain_madc(cosines, present):
@@ -111,7 +111,7 @@ def test_madc_leaves_out_both_ends(n):
 
 
 def test_shapes_that_do_not_fit_are_refused():
-    for kernel in (madc, lambda x, mask: leading_directions(x, 2, mask), lambda x, mask: edc(x, 2, mask)):
+    for kernel in (madc, lambda x, mask: leading_directions(x, 2, mask), lambda x, mask: edc_embedding(x, 2, mask)):
         with pytest.raises((AssertionError, TypeError)):
             kernel(np.eye(4, dtype=np.float32), np.ones(1, bool))
     with pytest.raises(AssertionError):
