@@ -14,7 +14,7 @@ import pytest
 
 from cfljax.errors import StoreError
 from cfljax.store import DamagedWarning, Store, locks
-from tests.store.helpers import make_arrays, make_record, python, same, wait_until
+from tests.store.helpers import make_arrays, make_record, python, same, temporaries, wait_until
 
 WRITER = """
 import sys
@@ -52,6 +52,7 @@ def test_a_killed_writer_leaves_only_whole_units_and_the_last_checkpoint(tmp_pat
                 assert same(unit.arrays, make_arrays(unit.record["seed"]))
             checkpoint = store.load_checkpoint("running")
             assert checkpoint is None or same(checkpoint[0], make_arrays(checkpoint[1]["round"]))
+            assert temporaries(tmp_path) == []
     assert len(done) >= 5 and checkpoint is not None
 
 
