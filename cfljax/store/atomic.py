@@ -16,7 +16,7 @@ from cfljax.errors import StoreError
 
 TEMPORARY_SUFFIX = ".cfljax-tmp"
 STALE_SECONDS = 24 * 3600.0
-"""A temporary file that has not changed for this long was left by a process that is dead."""
+"""A temporary file of another machine that has not changed for this long was left by a process that is dead."""
 
 
 class Staged(NamedTuple):
@@ -92,8 +92,10 @@ def sync_folder(folder: Path) -> None:
 def remove_stale(folder: Path) -> None:
     """Remove the temporary files that dead processes left in the folder."""
     for path in folder.glob(f".*{TEMPORARY_SUFFIX}"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+        with contextlib.suppress(OSError, ValueError):
+            _, machine, pid, _ = path.name.removesuffix(TEMPORARY_SUFFIX).rsplit(".", 3)
+            dead = machine == host() and not is_alive(int(pid))
+            if dead or time.time() - path.stat().st_mtime > STALE_SECONDS:
                 path.unlink()
 
 
