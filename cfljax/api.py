@@ -180,7 +180,7 @@ def _check_target(target: float | None) -> None:
     from cfljax.errors import SpecError
 
     if target is not None and not 0 < target <= 1:
-        raise SpecError(f"target = {target}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
+        raise SpecError(f"target = {target}: must be a fraction above 0 and up to 1, as in 0.9")
 
 
 _own_models: dict[str, Network] = {}

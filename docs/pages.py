@@ -273,8 +273,9 @@ def clusters_of(name: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text of a docstring without what Markdown would take for its own, outside of code."""
-    return "".join(part if i % 2 else re.sub(r"([*_<\[])", r"\\\1", part) for i, part in enumerate(re.split(r"(`+[^`]*`+)", text)))
+    """Return the text of a docstring with Markdown's own characters escaped, outside of code. Inside words _ has no effect."""
+    parts = re.split(r"(`+[^`]*`+)", text)
+    return "".join(part if i % 2 else re.sub(r"([*<\[]|(?<!\w)_|_(?!\w))", r"\\\1", part) for i, part in enumerate(parts))
 
 
 def names() -> str:
@@ -295,7 +296,9 @@ def names() -> str:
             ]
         if kind == "partition":
             views = ", ".join(f"`{name}`" for name in VIEWS)
-            parts += [f"{views} are [views](clients.md#shifts-that-combine), too; a view has the options of its own section below.\n"]
+            parts += [
+                f"{views} are [views](clients.md#shifts-that-combine), too; a view has the options of its own section below.\n"
+            ]
         if shared := shared_rows([registry.entry(name).options for name in ours]):
             parts += [f"### Shared {kind} options", "", table(HEAD, shared), ""]
         for name in ours:

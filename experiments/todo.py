@@ -117,7 +117,7 @@ def time_of(hours: float) -> str:
     """Minutes, hours or days in words."""
     if math.isnan(hours):
         return "unknown"
-    return f"{max(60 * hours, 1):.0f} min" if hours < 2 else f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.0f} days"
+    return f"{max(60 * hours, 1):.0f} min" if hours < 2 else f"{hours:.2g} h" if hours < 48 else f"{hours / 24:.0f} days"
 
 
 def next_job(every: list[Job], most: float) -> Job | None:

@@ -25,7 +25,7 @@ BUDGETS = {
     "imports of a method file, most": 19,
     "lines of method files that name a feature": 51,
     "tests": 34_790,
-    "docs, kB": 391,
+    "docs, kB": 349,
 }
 """What is measured -> the most that it may be. The design's goals: 25,000; 10,000; 50; 150; 6; 10; 0; 24,000; 350."""
 

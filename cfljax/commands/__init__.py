@@ -84,5 +84,5 @@ def accuracy(text: str) -> float:
     """Parse a flag that takes an accuracy: a fraction above 0 and up to 1."""
     value = float(text)
     if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
+        raise argparse.ArgumentTypeError(f"{text}: must be a fraction above 0 and up to 1, as in 0.9")
     return value

@@ -94,7 +94,7 @@ def _completion(words: list[str]) -> int:
         print("\n".join(set_words("".join(words[1:2]))))
         return 0
     if len(words) != 1 or words[0] not in SHELLS:
-        print(f"cfljax completion: say for which shell: {', '.join(SHELLS)}", file=sys.stderr)
+        print(f"cfljax completion: give the shell: {', '.join(SHELLS)}", file=sys.stderr)
         return 2
     print(SHELLS[words[0]]())
     return 0

@@ -23,6 +23,7 @@ EXAMPLES = """  python -m cfljax.data list
   python -m cfljax.data import reviews.parquet --text review --user author
   python -m cfljax.data import visits.csv --label sick --user hospital --name visits
   python -m cfljax.data import saved_dataset/ --user speaker_id       what save_to_disk of Hugging Face's datasets wrote
+  python -m cfljax.data import hf:OWNER/NAME --label fine_label       from Hugging Face's hub; a spec says name = "hf:OWNER/NAME"
   python -m cfljax.data import federated_dataset/                     one of them for each client, as Flower's partitioners give
   python -m cfljax.data describe digits --set data.partition=rotated --set data.groups=4 --set data.clients=20
   python -m cfljax.data describe mnist --set data.partition=dirichlet --png who-holds-what.png
@@ -57,7 +58,9 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
 def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
     """Add the flags of an import to a parser."""
     add = parser.add_argument
-    kinds_of_data = "images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, or a saved Hugging Face data set"
+    kinds_of_data = (
+        "images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, a saved Hugging Face data set, or hf:OWNER/NAME"
+    )
     add("source", nargs=nargs, help=kinds_of_data)
     add("--name", help="name in specs (default: the name of the file or folder)")
     kinds = ("images", "sounds", "csv", "parquet", "datasets", "numpy", "leaf")
@@ -137,10 +140,11 @@ def imported(arguments: argparse.Namespace) -> dict[str, Value]:
 
     wanted = Wanted(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(Wanted)})
     place = import_data(arguments.source, arguments.name, arguments.kind, wanted, arguments.dir, arguments.replace)
-    source = read(place.name, place)
+    name = arguments.name or (arguments.source if arguments.source.startswith("hf:") else place.name)
+    source = read(name, place)
     what = "domains" if wanted.by_domain else "owners"
     owners = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} {what}"
-    print(f"{place.name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
+    print(f"{name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
           f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} classes{owners}, in {place}")  # fmt: skip
     return table_of(source, wanted.by_domain) | ({"path": str(place)} if arguments.dir else {})
 

@@ -45,7 +45,7 @@ def run(flags: argparse.Namespace) -> int:
     _check_free(file)
     table = data.imported(flags) if where.exists() else data.table_of(load(flags.source))
     if (name := str(table["name"])) and names_of(name, flags.dir).tokens is not None:
-        raise SpecError(f"{name}: its samples are texts, which need a model of their own; write the spec yourself (docs/data.md)")
+        raise SpecError(f"{name}: its samples are texts, which need another model; write the spec yourself (docs/data.md)")
     print(describe(name, [f"data.{key}={show(value)}" for key, value in table.items() if key != "name"]))
     _write({str(file): _filled(read_starter("spec.toml"), {**table, "normalise": table.get("normalise", "unit")})})
     print(f"{_time(file)}\nnext: cfljax sweep {file}")
@@ -59,7 +59,7 @@ def _filled(template: str, table: dict[str, Value]) -> str:
 
 def _check_free(file: Path) -> None:
     if file.exists():
-        raise SpecError(f"{file}: exists already, and is not overwritten; rename or remove it")
+        raise SpecError(f"{file}: exists already; rename or remove it")
 
 
 def _write(texts: dict[str, str]) -> None:

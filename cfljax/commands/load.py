@@ -50,7 +50,7 @@ def run(flags: argparse.Namespace) -> int:
         return 0
     if flags.verify:
         damaged = store.verify(flags.folder)
-        print("\n".join(f"{name}: {problem}" for name, problem in damaged.items()) or "all files are as they were written")
+        print("\n".join(f"{name}: {problem}" for name, problem in damaged.items()) or "all files match their checksums")
         return 3 if damaged else 0
     results = Results(flags.folder)
     if flags.export:
@@ -82,7 +82,7 @@ def _clusters(flags: argparse.Namespace, results: Results) -> int:
         which = f"choose one by --run ID, from the column run of `cfljax load {flags.folder}`"
         raise SpecError(f"--clusters {flags.clusters}: {flags.folder} has {len(results)} runs; {which}")
     folder = results[flags.run or next(iter(results.records))].export_clusters(flags.clusters, flags.layout)
-    print(f"{folder / 'clusters.json'}, and beside it the models of {len(list(folder.glob('*.npz')))} clusters")
+    print(f"{folder / 'clusters.json'}, and the models of {len(list(folder.glob('*.npz')))} clusters")
     return 0
 
 

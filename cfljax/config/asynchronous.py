@@ -49,14 +49,14 @@ def check_asynchronous(
     if clock is None:
         raise SpecError(f"{TABLE}: updates arrive by a simulated clock; add train.clock, as in clock = {{ step_ms = 5 }}")
     if clock.deadline_s is not None:
-        told = "nobody is waited for, so nobody is late; leave out one"
+        told = "an asynchronous server has no deadline; leave out one"
         raise SpecError(f"{TABLE} with train.clock.deadline_s = {clock.deadline_s}: {told}")
     if transit.privacy is not None and (transit.privacy.noise > 0 or transit.choice is not None):
         key = f"noise = {transit.privacy.noise}" if transit.privacy.noise > 0 else "choice"
-        why = "ε is computed for rounds in which everybody can be drawn, and not for clients that are under way"
+        why = "ε is computed for rounds in which all clients can be drawn; here some are still training"
         raise SpecError(f"{TABLE} with train.privacy.{key}: {why}; leave out one")
     if stream:
-        raise SpecError(f"train.plan.stream = {stream}: {TABLE} keeps all updates in flight; leave out one")
+        raise SpecError(f"train.plan.stream = {stream}: {TABLE} keeps all pending updates; leave out one")
     if isinstance(participation, int):
         check_buffer(asynchronous, participation)
 
@@ -64,5 +64,5 @@ def check_asynchronous(
 def check_buffer(asynchronous: Asynchronous, under_way: int) -> None:
     """Reject a buffer that is larger than the number of clients in flight."""
     if asynchronous.buffer > under_way:
-        told = f"{under_way} clients are under way at a time (train.participation); give a buffer of at most {under_way}"
+        told = f"{under_way} clients train at a time (train.participation); give a buffer of at most {under_way}"
         raise SpecError(f"{TABLE}.buffer = {asynchronous.buffer}: {told}")

@@ -218,7 +218,7 @@ class Data:
         """Divide the samples among clients; raise a DataError if that has changed since `contents` was computed."""
         parts = self.deal(source)
         if (wanted := self.contents.get("partition")) is not None and hash_parts(parts) != wanted:
-            raise DataError(f'data.partition = "{self.partition}": has changed since the runs were planned; start again')
+            raise DataError(f'data.partition = "{self.partition}": has changed since the runs were planned; start the sweep again')
         return parts
 
     def deal(self, source: Source) -> Parts:
@@ -267,13 +267,13 @@ def read_arrive(table: Table, where: str) -> Arrive:
             raise SpecError(f"{where}.{key}: there is no such option" + suggest(key, _ARRIVE))
     late = check(_Late, {"start" if key == "from" else key: value for key, value in table.items()}, where)
     if (late.clients is None) == (late.rate is None):
-        raise SpecError(f"{where}: give either clients (how many come late) or rate (which fraction of them)")
+        raise SpecError(f"{where}: give either clients (how many arrive late) or rate (which fraction)")
     if late.round is not None:
         if late.start is not None or late.until is not None:
             raise SpecError(f"{where}.round = {late.round}: give round, or from and until, not both")
         first = last = late.round
     elif late.start is None or late.until is None:
-        raise SpecError(f"{where}: say when: round = 30, or from = 10 and until = 50")
+        raise SpecError(f"{where}: give the time: round = 30, or from = 10 and until = 50")
     else:
         first, last = late.start, late.until
         if last < first:

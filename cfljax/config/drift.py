@@ -21,20 +21,20 @@ def read_drift(table: Table, partition: str, parts: Options, views: tuple[GroupV
     if made.file is not None:
         for key in _DRAWN:
             if key in table:
-                raise SpecError(f"{where}.{key} = {show(table[key])}: file says who changes and when; leave {key} out")
+                raise SpecError(f"{where}.{key} = {show(table[key])}: the file lists all changes; leave {key} out")
     if not PARTITIONS.ours(partition):
         return made
     groups = [getattr(parts, "groups" if partition in _IN_VIEWS else "rotate", 1)]
     groups += [each.options.groups for each in views if each.name in _IN_VIEWS]
     if made.what == "group" and max(groups) < 2:
         raise SpecError(
-            f'{where}.what = "group": partition "{partition}" has no groups that see the data differently; '
-            'take partition = "rotated" or the like, or what = "labels"'
+            f'{where}.what = "group": partition "{partition}" does not transform the data of its groups; '
+            'take partition = "rotated" or similar, or what = "labels"'
         )
     viewed = any(each.name == "rotated" for each in views)
     if made.what == "rotation" and (viewed or partition == "rotated" or getattr(parts, "rotate", 1) > 1):
         turning = 'view "rotated"' if viewed else f'partition "{partition}"'
-        raise SpecError(f'{where}.what = "rotation": {turning} turns the images already; take what = "group"')
+        raise SpecError(f'{where}.what = "rotation": {turning} rotates the images already; take what = "group"')
     return made
 
 

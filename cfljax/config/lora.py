@@ -34,17 +34,21 @@ def check_start(label: str, options: MethodConfig, model: Options, train: Train,
     if weights is not None and not Path(weights).expanduser().is_file():
         raise SpecError(f'model.weights = "{weights}": there is no such file')
     if frozen and not weights:
-        raise SpecError(f'model.frozen = "{frozen}": the body of a start from a file; give model.weights, or take train.freeze')
+        raise SpecError(
+            f'model.frozen = "{frozen}": freezes the body of a pretrained model; give model.weights, or take train.freeze'
+        )
     if train.lora and not weights:
-        raise SpecError("train.lora: adapts a model that was trained before; give model.weights")
+        raise SpecError("train.lora: adapts a pretrained model; give model.weights")
     if frozen and train.lora:
         raise SpecError(f'model.frozen = "{frozen}": train.lora freezes all but its adapters; leave out one')
     if frozen and data.drift is not None:
-        raise SpecError(f'model.frozen = "{frozen}": data.drift changes what its features are made of; take train.freeze')
+        raise SpecError(f'model.frozen = "{frozen}": data.drift changes the inputs of its features; take train.freeze')
     if frozen and getattr(model, "predict", "last") == "every":
         raise SpecError(f'model.frozen = "{frozen}": its features are of the last token; take model.predict = "last"')
     if frozen and (train.divided_by or options.parts):
         what = train.divided_by or f"method.{label}"
-        raise SpecError(f'model.frozen = "{frozen}": {what} divides the model into parts, and only its head is left; leave out one')
+        raise SpecError(
+            f'model.frozen = "{frozen}": {what} needs the parts of the model, of which only the head is left; leave out one'
+        )
     if told.jitter and not weights:
-        raise SpecError(f"model.jitter = {told.jitter}: is noise on a start from a file; give model.weights")
+        raise SpecError(f"model.jitter = {told.jitter}: is noise on pretrained weights; give model.weights")

@@ -54,7 +54,9 @@ def check_parts(label: str, options: MethodConfig, train: Train) -> None:
     """Reject a part that is both shared and frozen, and FedNova of what everybody shares."""
     for part, kind in list_pairs(options, train):
         if kind == "all" and getattr(options, "average", "") == "nova":
-            told = f'what everybody shares is not averaged by steps; make it {part} = "cluster", or take average = "samples"'
+            told = (
+                f'a part that all clients share is not averaged by steps; make it {part} = "cluster", or take average = "samples"'
+            )
             raise SpecError(f'method.{label}.average = "nova" with train.parts.{part} = "all": {told}')
     if twice := (train.parts or {}).keys() & set(read_frozen(train.freeze) or ()):
         raise SpecError(f'train.freeze = "{min(twice)}": train.parts lists it too, but a frozen part is not shared; leave out one')

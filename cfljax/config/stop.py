@@ -16,7 +16,7 @@ class Stop:
     metric: str = option("val_loss", "metric to watch; none uses test data", choices=("val_loss", "val_accuracy", "train_loss"))
 
 
-NEEDS_VALIDATION = "needs a part of the clients' samples that nobody trains on; add data.validation = 0.1"
+NEEDS_VALIDATION = "needs validation samples; add data.validation = 0.1"
 
 
 def check_stop(stop: Stop | None, validation: float) -> None:

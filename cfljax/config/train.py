@@ -215,7 +215,9 @@ def _check_robust(train: Train, forced: Forced, where: str) -> None:
     if robust is None:
         return
     if privacy is not None and privacy.noise > 0:
-        raise SpecError(f"{where}.robust with {where}.privacy.noise = {privacy.noise}: the noise is measured for weighted sums")
+        raise SpecError(
+            f"{where}.robust with {where}.privacy.noise = {privacy.noise}: noise is defined for weighted sums only; leave out one"
+        )
     if forced.stream:
         raise SpecError(f"{where}.plan.stream = {forced.stream}: {where}.robust needs all updates at once; leave out one")
 
@@ -224,7 +226,7 @@ def _check_keep_state(train: Train, where: str) -> None:
     """Reject options with which an optimiser has no state, or none that could continue."""
     for name in ("schedule", "asynchronous"):
         if getattr(train, name) is not None:
-            why = "one state per client is kept, round by round; leave out one"
+            why = "one state per client is kept between rounds; leave out one"
             raise SpecError(f"{where}.keep_state = true with {where}.{name}: {why}")
     if train.optimizer == "sgd" and not train.momentum:
         raise SpecError(f"{where}.keep_state = true: plain SGD has no state; give {where}.momentum or another {where}.optimizer")

@@ -90,7 +90,7 @@ def load_checked(name: str, options: Options, path: str | None, seed: int, wante
     source = load(name, options, path, seed=seed)
     of_user = name in SOURCES and SOURCES.origin(name) is not None
     if (hash_source(source) if of_user else data_checksum(name, options, path, seed=seed)) != wanted:
-        raise DataError(f'data "{name}": has changed since the runs were planned; start again')
+        raise DataError(f'data "{name}": has changed since the runs were planned; start the sweep again')
     return source
 
 

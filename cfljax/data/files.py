@@ -54,6 +54,7 @@ def find(name: str, path: str | None = None) -> Reader:
     tried = list(dict.fromkeys(map(str, folders(path) + prepared_folders(path))))
     unset = "" if path or os.environ.get("CFLJAX_DATA") else "; CFLJAX_DATA is not set"
     get = f"get it with `python -m cfljax.data prepare {name}`, or copy a file {name}.npz into {tried[0]}"
+    get = f"get it with `python -m cfljax.data import {name}`" if name.startswith("hf:") else get
     if name.endswith(".npz"):
         get = f'write name = "{name.removesuffix(".npz")}", with the file in $CFLJAX_DATA or its place as data.path'
     raise DataError(f'data.name = "{name}": not found in {", ".join(tried)}{unset}; {_suggest(name) or get}')
@@ -71,8 +72,8 @@ def local_names(path: str | None = None) -> dict[str, Path]:
     `prepared_names`)."""
     found: dict[str, Path] = {}
     for folder in folders(path):
-        for item in sorted(folder.iterdir()) if folder.is_dir() else []:
-            name = item.name.removesuffix(".npz") if item.is_file() else item.name
+        for item in sorted([*folder.iterdir(), *folder.glob("hf:*/*")]) if folder.is_dir() else []:
+            name = item.relative_to(folder).as_posix().removesuffix("" if item.is_dir() else ".npz")
             if (item.is_dir() or item.suffix == ".npz") and _NAME.fullmatch(name) and _in_folder(name, folder, False):
                 found.setdefault(name, item)
     return found

@@ -18,7 +18,7 @@ from cfljax.data.importing_columns import make_parts, reshape_samples
 from cfljax.data.importing_folders import find_domains, has_sounds
 from cfljax.data.importing_images import read_images
 from cfljax.data.importing_sounds import read_sounds
-from cfljax.data.importing_tables import read_csv, read_parquet, read_saved
+from cfljax.data.importing_tables import is_hub_name, read_csv, read_parquet, read_saved
 from cfljax.data.parts import Part, Wanted, number_classes, number_coarse, number_owners, split_test
 from cfljax.data.sources import FileOptions
 from cfljax.errors import DataError, DataWarning, SpecError
@@ -49,11 +49,11 @@ _MARKS = (
 
 def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, folder: str | None, replace: bool) -> Path:
     """Import the file or folder `place`; return the folder of the imported data. Its name is `name`, or else that of `place`."""
-    where = Path(place).expanduser()
-    if not where.exists():
+    hub, where = is_hub_name(place), Path(place).expanduser()
+    if not hub and not where.exists():
         raise DataError(f"{place}: there is no such file or folder")
-    name = name or name_of(where)
-    if not _NAME.fullmatch(name):
+    name = name or (place if hub else name_of(where))
+    if not _NAME.fullmatch(name) and name != place:
         raise SpecError(f'--name "{name}": a name begins with a letter or digit and has letters, digits, "_", "-", "+" and "."')
     if name in SOURCES:
         raise SpecError(f'--name "{name}": a built-in data set has this name and would be used instead; choose another')
@@ -63,10 +63,10 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
     check_free(name, [place_for], "what is imported; or choose another --name")
     target = place_for / name
     if target.resolve() in (where.resolve(), *where.resolve().parents):
-        raise DataError(f"{place}: lies where its import would go; choose another --name, or --dir")
+        raise DataError(f"{place}: is where the import would be written; choose another --name, or --dir")
     if target.exists() and not replace:
         raise DataError(f"{target}: exists already; choose another --name, or give --replace")
-    kind = kind or detect_kind(where)
+    kind = "datasets" if hub else kind or detect_kind(where)
     check_flags(kind, wanted)
     made = read_texts(name, where, kind, wanted) or importing_text.Imported(*read(name, where, kind, wanted), None)
     domains = sorted(folder.name for folder in find_domains(where)) if wanted.by_domain else None
@@ -97,7 +97,7 @@ def detect_kind(where: Path) -> str:
     for pattern, kind in _MARKS:
         if any(where.glob(pattern)):
             return "sounds" if kind == "images" and has_sounds(where) else kind
-    raise DataError(f"{where}: nothing in it can be imported; give --kind {'|'.join(_USED)}")
+    raise DataError(f"{where}: no data of a known kind; give --kind {'|'.join(_USED)}")
 
 
 def read_texts(name: str, where: Path, kind: str, wanted: Wanted) -> importing_text.Imported | None:

@@ -64,7 +64,7 @@ def _find_roles(train: Table, wanted: Wanted) -> tuple[str, str | None, str | No
     features = list(wanted.x) or [c for c in left if c in roles or not _is_index(train, c)]
     features = [c for c in features if c not in (label, user, coarse, *wanted.drop)]
     if not features:
-        raise DataError(f"{train.where}: no column is left for the samples beside {label} and {user}")
+        raise DataError(f"{train.where}: no column is left for the samples except {label} and {user}")
     return label, user, coarse, features
 
 
@@ -85,7 +85,7 @@ def _choose_column(table: Table, left: list[str], name: str | None, usual: tuple
         return _check_column(table.where, name, table.data.column_names, flag)
     found = [c for c in usual if c in left]
     if len(found) > 1:
-        line = f"{table.where}: columns {found[0]} and {found[1]} may both be meant; give {flag} COLUMN"
+        line = f"{table.where}: columns {found[0]} and {found[1]} could both be meant; give {flag} COLUMN"
         raise DataError(f"{line}, and --drop the others unless they are numbers of the samples")
     return found[0] if found else None
 

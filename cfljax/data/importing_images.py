@@ -48,7 +48,7 @@ def decode_images(pictures: list[Picture], wanted: Wanted) -> np.ndarray:
     if x.dtype == np.uint16:
         if x.max() < 1 << 15:
             line = f"the images have 16 bits per pixel, of which they use the lower half (at most {x.max()})"
-            raise DataError(f"{pictures[0][0]}: {line}, so that the value of white is not known; save them with 8 bits")
+            raise DataError(f"{pictures[0][0]}: {line}, so that the value of white is unknown; save them with 8 bits")
         x = np.stack([(image.astype(np.uint32) + 128) // 257 for image in x])
     return x.astype(np.uint8)
 

@@ -52,7 +52,7 @@ def _measure(files: list[Path], wanted: Wanted) -> tuple[int, int]:
         return rates[0], max(1, round(wanted.seconds * rates[0]))
     longest = int(np.argmax(lengths))
     if lengths[longest] > MAX_SECONDS * rates[0]:
-        line = f"{files[longest]}: lasts {lengths[longest] / rates[0]:.0f} s, and all would be filled up to that"
+        line = f"{files[longest]}: lasts {lengths[longest] / rates[0]:.0f} s, and all sounds would be padded to that"
         raise DataError(f"{line}; give --seconds, or --drop FOLDER")
     return rates[0], max(1, lengths[longest])
 

@@ -109,6 +109,11 @@ def _read_parquet(where: Path, files: list[Path]) -> Table:
         return Table(str(where if len(files) > 1 else files[0]), arrow.concat_tables(map(pyarrow.parquet.read_table, files)))
 
 
+def is_hub_name(place: str) -> bool:
+    """Return whether this is `hf:OWNER/NAME` or `hf:OWNER/NAME:CONFIGURATION`, a data set of Hugging Face's hub."""
+    return bool(re.fullmatch(r"hf:[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(:[\w.+-]+)?", place))
+
+
 def is_saved(folder: Path) -> bool:
     """Return whether `save_to_disk` of Hugging Face's datasets wrote this folder, or two of its splits."""
     return any((folder / mark).is_file() for mark in ("dataset_dict.json", "state.json", "train/state.json"))
@@ -117,7 +122,7 @@ def is_saved(folder: Path) -> bool:
 def read_saved(folder: Path, _: Wanted) -> list[Table]:
     """Return the tables (training, test) of a saved data set, or of all clients of a folder that has one for each, as Flower's
     partitioners give them."""
-    if is_saved(folder):
+    if is_saved(folder) or is_hub_name(str(folder)):
         return [concatenate_datasets(str(folder), {None: split}) for split in _load_splits(folder)]
     clients = {client: _load_splits(place) for client, place in clients_in(folder).items()}
     if len({len(splits) for splits in clients.values()}) > 1:
@@ -151,14 +156,23 @@ def clients_in(folder: Path) -> dict[Any, Path]:
 
 def _load_splits(folder: Path) -> list[datasets.Dataset]:
     try:
-        from datasets import load_from_disk
+        from datasets import load_dataset, load_from_disk
     except ImportError as error:
         raise DataError(f'{folder}: reading it needs the package datasets: pip install ".[import]" in the checkout') from error
+    if is_hub_name(str(folder)):
+        with parser_errors(folder, "from Hugging Face's hub"):
+            name, _, configuration = str(folder).removeprefix("hf:").partition(":")
+            return _choose_splits(folder, load_dataset(name, configuration or None))
     with parser_errors(folder, "as a saved data set"):
         whole = (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()
         found: Any = load_from_disk(str(folder)) if whole else {
             place.parent.name: load_from_disk(str(place.parent)) for place in sorted(folder.glob("*/state.json"))
         }  # fmt: skip
+    return _choose_splits(folder, found)
+
+
+def _choose_splits(folder: Path, found: Any) -> list[datasets.Dataset]:
+    """Return the training split, and the test split (else that for validation) if there is one."""
     if not isinstance(found, dict):
         return [found]
     if "train" not in found:

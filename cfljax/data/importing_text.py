@@ -37,7 +37,9 @@ def read_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:
     train, text = tables[0], str(wanted.text)
     left = [name for name in train.data.column_names if name != text]
     if wanted.next_token and wanted.label is not None:
-        raise SpecError(f"--next-token: the next token is the label, and --label {wanted.label} another; leave one of the two out")
+        raise SpecError(
+            f"--next-token: makes the next token the label, and --label {wanted.label} names another; leave one of the two out"
+        )
     label = None if wanted.next_token else find_label(train, left, wanted)
     user = find_user(train, left, wanted)
     parts = []
@@ -160,7 +162,7 @@ def _pad(pieces: list[list[int]], length: int, front: bool) -> np.ndarray:
     size = len(pieces) * length
     if size > max(_FREE, _RATIO * sum(map(len, pieces))):
         raise SpecError(
-            f"--length {length}: {len(pieces)} samples of that length would be filled up with {size // 10**6} million zeros; "
+            f"--length {length}: {len(pieces)} samples of that length would need {size // 10**6} million zeros as padding; "
             "give a smaller one"
         )
     x = np.full((len(pieces), length), tokens.PADDING, np.int32)

@@ -85,7 +85,7 @@ def fail(error: BaseException) -> None:
         line = " ".join(str(error).split())
     elif is_connection_lost(error):
         time.sleep(PARTING)  # the reason of another process ends this one, if there is one
-        line = f"the processes of this run have lost each other ({line[:500]}); start all of them again to go on"
+        line = f"the processes of this run lost their connection ({line[:500]}); start all of them again to continue"
     elif isinstance(error, Exception):
         traceback.print_exception(error)
     _ending.acquire()

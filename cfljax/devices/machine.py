@@ -91,7 +91,7 @@ class Machine(NamedTuple):
         if self.mesh is not None:
             return self._fitted(self.mesh, width)
         if wanted is not None and wanted > self.devices:
-            how = "; XLA_FLAGS=--xla_force_host_platform_device_count=N makes N of a CPU" if self.sequential else ""
+            how = "; XLA_FLAGS=--xla_force_host_platform_device_count=N simulates N on a CPU" if self.sequential else ""
             raise SpecError(f"train.plan.devices = {wanted}: this process has {self.devices}{how}")
         return Shape(1, wanted or self.devices)
 
@@ -140,8 +140,8 @@ def list_messages(machine: Machine, dev: Path = Path("/dev")) -> list[str]:
     found = cores.find_accelerator(dev)
     if found is None or "cpu" in os.environ.get("JAX_PLATFORMS", ""):
         return []
-    why = f'another process has it (restart the notebook\'s kernel), or JAX lacks what it needs: pip install "jax[{found}]"'
-    return [f"computing on the CPU, though there is an accelerator: {why}"]
+    why = f'another process uses it (restart the notebook\'s kernel), or JAX lacks what it needs: pip install "jax[{found}]"'
+    return [f"computing on the CPU, although there is an accelerator: {why}"]
 
 
 def make_mesh(machine: Machine, shape: Shape) -> jax.sharding.Mesh | None:

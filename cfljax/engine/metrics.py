@@ -67,7 +67,7 @@ def own_metrics(names: tuple[str, ...], seen: Seen) -> dict[str, jax.Array]:
     found = {}
     for name in names:
         if name in RESERVED_NAMES:
-            raise SpecError(f'train.metrics = "{name}": the history has a quantity of that name already')
+            raise SpecError(f'train.metrics = "{name}": the history has a column of this name already')
         value = jnp.asarray(METRICS.entry(name, "train.metrics").make(seen), jnp.float32)
         if value.shape:
             raise SpecError(f'train.metrics = "{name}": returned an array of shape {list(value.shape)}; must be one number')

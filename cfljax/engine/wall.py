@@ -118,7 +118,7 @@ def run_metered(go: Go, vector: tuple[float, float], federation: Federation, hyp
             state, info = go(federation)
         return (state, info), _sum_time(meter, info.traffic, vector, federation, hyper)
     except jax.errors.UnexpectedTracerError:
-        told = "the method trains in a loop or a branch of JAX, where its steps cannot be counted"
+        told = "the method trains inside a loop or branch of JAX, where steps cannot be counted"
         raise SpecError(f"train.clock: {told}; call solver.fit outside of jax.lax and jax.vmap") from None
 
 

@@ -110,13 +110,13 @@ def check_tokens(run: Run) -> None:
         return
     pool, vocabulary = federation.pool, told or federation.classes
     if np.any(np.asarray(pool.scale) != 1) or np.any(np.asarray(pool.mean) != 0):
-        raise SpecError(f'data.normalise = "{run.data.normalise}": changes the numbers of tokens; give "none"')
+        raise SpecError(f'data.normalise = "{run.data.normalise}": would change token ids; give "none"')
     x = np.asarray(pool.x)
     least, most = x.min(initial=0), x.max(initial=0)
     if least < 0 or np.any(x != np.floor(x)):
-        raise SpecError(f'model.name = "{run.model.name}": needs numbers of tokens, and the samples hold other numbers')
+        raise SpecError(f'model.name = "{run.model.name}": needs token ids, and the samples are other numbers')
     if most >= vocabulary:
-        raise SpecError(f"model.vocabulary: there is the token {int(most)}, and {vocabulary} tokens; give {int(most) + 1} or more")
+        raise SpecError(f"model.vocabulary: token {int(most)} is beyond its {vocabulary} tokens; give {int(most) + 1} or more")
 
 
 def _warn_of_equal_starts(run: Run, model: Model) -> None:
@@ -127,7 +127,7 @@ def _warn_of_equal_starts(run: Run, model: Model) -> None:
     whole = model.whole or (lambda params: params)
     one, other = (jax.tree.leaves(whole(model.unravel(model.init(keys.root(seed))))) for seed in (0, 1))
     if all(np.array_equal(a, b) for a, b in zip(one, other, strict=True)):
-        why = "all its clusters begin equal, and clients choose by loss; give model.jitter, as 0.1"
+        why = "all clusters begin equal, so clients that choose by loss choose the first; give model.jitter, such as 0.1"
         warnings.warn(f"model.weights with method.{run.label}: {why}", SpecWarning, stacklevel=2)
 
 

@@ -215,7 +215,7 @@ def check_memory(batch: Batch, size: Size, available: int) -> None:
     if (needed := count_held(batch.first, size)) > available:
         fewer = '; similarity = "sketch" needs less' if batch.first.options.similarity == "exact" else ""
         raise SpecError(
-            f"{batch.first.label}: what it holds for each client ({size.clients:,} clients, {size.parameters:,} parameters) would "
+            f"{batch.first.label}: its state per client ({size.clients:,} clients, {size.parameters:,} parameters) would "
             f"take {format_bytes(needed)} of memory, and there is {format_bytes(available)}; "
             f"take fewer clients or a smaller model{fewer}"
         )

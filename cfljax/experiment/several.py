@@ -26,7 +26,7 @@ def check_labels(run: Run, federation: Federation) -> None:
         return
     _, _, attack, _ = run.train.transit
     if attack is not None and attack.name == "label_flip":
-        raise SpecError('train.attack.name = "label_flip": samples have several labels, which have no order; take another attack')
+        raise SpecError('train.attack.name = "label_flip": samples have several labels; take another attack')
     run.options.check_labels(f"method.{run.method}")
 
 
@@ -34,5 +34,5 @@ def check_mixture(run: Run, method: Method, federation: Federation) -> None:
     """Reject methods that mix the probabilities of classes, if samples have several labels."""
     if federation.several and method.mixture is not None:
         raise SpecError(
-            f'method.name = "{run.method}": mixes the probabilities of classes, and here samples have several; take another method'
+            f'method.name = "{run.method}": mixes class probabilities, but samples have several labels; take another method'
         )

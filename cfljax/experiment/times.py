@@ -52,7 +52,7 @@ def describe_estimates(estimates: Collection[float | None]) -> str:
     """Sum up in a line how long batches with these estimates take together."""
     known = [each for each in estimates if each is not None]
     if not known:
-        return "time on this machine: unknown, as it has run nothing like it yet"
+        return "time on this machine: unknown, as this machine has not run anything similar"
     least = "about" if len(known) == len(estimates) else "at least"
     seconds = sum(known) / (len(list_cores()) if uses_cpu() else 1)
     return f"time on this machine: {least} {format_seconds(seconds)}, by the times of its runs"

@@ -200,7 +200,7 @@ def warn_of_lost(part: str, used: int, total: int, source: Source, room: np.ndar
     """Warn if less than MOST_LOST of the samples of a part of the data are used, because one class is too small for the shares that
     clients have of it. `room` f64[classes]: how many samples a class has for each that is wanted; NaN where none is."""
     if used < MAX_LOST_SHARE * total:
-        why = f"class {int(np.nanargmin(room))} has too few for the share of it that clients have"
+        why = f"class {int(np.nanargmin(room))} has too few samples for the clients' shares of it"
         warnings.warn(f"{source.name}: {used} of {total} {part} samples are used, as {why}; {advice}", DataWarning, stacklevel=2)
 
 

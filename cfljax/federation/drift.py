@@ -107,8 +107,8 @@ def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> np.ndarra
     alike = parts.by_group is not None or parts.view is None or len(np.unique(pairs[:, 1])) < 2
     if groups < 2 or group.min() < 0 or alike or len(pairs) != groups:
         raise SpecError(
-            'data.drift.what = "group": the groups of this partition do not see the data differently, each in one way; take '
-            'data.partition = "rotated" or the like, or what = "labels"'
+            'data.drift.what = "group": this partition does not transform the data of groups; take '
+            'data.partition = "rotated" or similar, or what = "labels"'
         )
     return np.repeat(pairs[:, 1:], clients, axis=1)
 
@@ -116,7 +116,7 @@ def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> np.ndarra
 def _turns(parts: Parts, source: Source) -> np.ndarray:
     """i32[2, F]: images as they are, and turned by TURN_DEGREES."""
     if parts.pixels is not None or source.table is not None:
-        why = "clients see images that are turned already" if source.table is None else f"{source.name} has no images"
+        why = "clients see rotated images already" if source.table is None else f"{source.name} has no images"
         raise SpecError(f'data.drift.what = "rotation": {why}; take what = "{"group" if source.table is None else "labels"}"')
     return rotations(source.x_train.shape[1:], (0.0, TURN_DEGREES))
 

@@ -180,7 +180,7 @@ def _dirichlet_counts(options: Dirichlet, labels: np.ndarray, number: int, rng: 
         best = max(best, int(counts.sum(1).min()))
         if counts.sum(1).min() >= options.min_samples:
             return counts
-    why = f"the smallest client of the best of {draws} draws has {best}; ask for at most {best}, fewer clients or a larger alpha"
+    why = f"in the best of {draws} draws the smallest client has {best}; give at most {best}, fewer clients or a larger alpha"
     raise common.bad_option("min_samples", options.min_samples, why)
 
 

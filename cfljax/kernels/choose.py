@@ -68,6 +68,22 @@ def joint_cost(losses: jax.Array, similarity: jax.Array, lam: jax.Array | float)
     return -(lam * similarity + (1.0 - lam) * -losses)
 
 
+def random_of(key: jax.Array, uid: jax.Array, active: jax.Array) -> jax.Array:
+    """i32[n]: a random one of the active clusters bool[K] for each identity i32[n]."""
+    draws = jax.vmap(lambda k: keys.bits(k, active.size))(keys.fold_each(key, "client", jnp.asarray(uid)))
+    return jnp.argmax(jnp.where(active, (draws >> 1) + 1, 0), axis=1).astype(jnp.int32)
+
+
+def drawn_by(key: jax.Array, weight: jax.Array, mask: jax.Array, uid: jax.Array, share: jax.Array) -> jax.Array:
+    """bool[K, S]: which participants (mask bool[S], identities i32[S]) each cluster draws: `share` of them, rounded up, without
+    replacement, with odds `weight` f32[K, S]. `key` is that of the round."""
+    luck = jax.vmap(lambda one: jax.random.gumbel(one, weight.shape[:1]))(keys.fold_each(key, "selection", uid)).T
+    order = jnp.argsort(-jnp.where(mask & (weight > 0), jnp.log(weight) + luck, -jnp.inf), axis=1)
+    rank = jnp.argsort(order, axis=1)
+    number = jnp.ceil(share * jnp.sum(mask) - 1e-4)
+    return (rank < number) & mask & (weight > 0)
+
+
 def nearest(points: jax.Array, centres: jax.Array, active: jax.Array | None = None) -> jax.Array:
     """i32[S] the centre of f32[K, d] nearest in l2 to each of points f32[S, d]; ties to the lowest index. Inactive
     (active bool[K]) and non-finite centres are never chosen while there is another."""

@@ -103,6 +103,12 @@ def reshaped_balance(weights: jax.Array, shares: jax.Array) -> jax.Array:
     return jnp.matmul(weights, shares, precision=HIGHEST)  # eq. 14
 
 
+def describe(weights: jax.Array, shares: jax.Array) -> dict[str, jax.Array]:
+    """Return the reshaped balance of weights f32[K] and class shares f32[K, M], its error and its degree of imbalance, by name."""
+    b = reshaped_balance(weights, shares)
+    return {"balance": b, "balance_error": balance_error(b), "imbalance_degree": imbalance_degree(b)}
+
+
 def balance_error(b: jax.Array) -> jax.Array:
     """f32[] ‖b − 1/M‖² of b f32[M], the quantity that bounds the error in Theorem 1."""
     return jnp.square(b - 1.0 / b.shape[-1]).sum(axis=-1)

@@ -49,7 +49,7 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
     before = store.read_plan() or {}
     threads, devices = before.get("threads") or chosen.cpus_per_task or 1, before.get("devices", 1)
     if chosen.cpus_per_task not in (None, threads):
-        begun = f"{store.folder} was begun with {threads}, and goes on so"
+        begun = f"{store.folder} was begun with {threads}, and continues so"
         print(f"cfljax: --cpus-per-task {chosen.cpus_per_task}: {begun}", file=sys.stderr)
     with _connected(chosen, workers, threads) as cluster:
         order = _order(spec, options, arguments, threads, devices)
@@ -153,7 +153,7 @@ def _knock(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
     except OSError as error:
-        raise SpecError(f"--address {address}: nobody answers there ({error.strerror or error})") from None
+        raise SpecError(f"--address {address}: no server answers there ({error.strerror or error})") from None
 
 
 @dataclasses.dataclass

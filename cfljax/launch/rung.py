@@ -120,7 +120,9 @@ class Climber(NamedTuple):
             if claimed and any(self.done(run) < until for run in batch.runs):
                 self._climb(batch, until)
                 if any(self.done(run) < until for run in batch.runs):
-                    raise StoreError(f"{self.store.folder}: cannot keep the checkpoint of a run, from which the search would go on")
+                    raise StoreError(
+                        f"{self.store.folder}: cannot write the checkpoint of a run, which the search needs to continue"
+                    )
             return bool(claimed)
 
     def done(self, run: Run) -> int:

@@ -55,7 +55,7 @@ def make_last_spec(spec: Spec, plan: Plan, table: Table, seeds: Iterable[int] | 
         return tuning.make_final_spec(spec, plan, table)
     best = tuning.make_comparison(spec, plan, table, seeds)
     if not best.runs():
-        raise SpecError("no setting has come to its last round with a finite score: there is nothing to compare")
+        raise SpecError("no setting reached its last round with a finite score, so there is nothing to compare")
     return best
 
 

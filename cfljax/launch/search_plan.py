@@ -51,11 +51,11 @@ def plan_search(spec: Spec, metric: str = "val_accuracy", budget: float | None =
     search = spec.search
     if metric not in halving.METRICS:
         test = metric.startswith(("accuracy", "loss"))
-        told = "is measured on test data, which no choice may look at" if test else "is no metric to choose by"
+        told = "is measured on test data, which may not be used for a choice" if test else "is not a metric to choose by"
         raise SpecError(f"--metric {metric}: {told}; take val_accuracy, val_loss or train_loss")
     runs = _with_seeds(spec, search.seeds)
     if metric.startswith("val_") and not all(getattr(run.data, "validation", None) for run in runs):
-        raise SpecError(f"--metric {metric}: needs a part of the clients' samples that nobody trains on; add data.validation = 0.1")
+        raise SpecError(f"--metric {metric}: needs validation samples; add data.validation = 0.1")
     rounds, every = (_one(runs, name) for name in ("rounds", "eval_every"))
     steps = halving.rungs(search.first, search.reduce, rounds, every)
     groups = _groups(runs)
@@ -87,7 +87,7 @@ def _one(runs: list[Run], name: str) -> int:
     values = sorted({getattr(run.train, name) for run in runs})
     if len(values) > 1:
         raise SpecError(
-            f"train.{name} = {show(values)}: a search needs one number, as all settings are compared at the same rounds"
+            f"train.{name} = {show(values)}: a search needs one number, because all settings are compared at the same rounds"
         )
     return int(values[0])
 

@@ -114,7 +114,7 @@ def check_seeds(plan: Plan, seeds: Iterable[int]) -> None:
     """Reject seeds that the search tunes with."""
     tuned = {run.seed for run in plan.groups[0].settings[0].runs}
     if both := sorted(tuned & set(seeds)):
-        raise SpecError(f"--then-compare: seed {both[0]} is one that the settings were chosen by (search.seeds); compare on others")
+        raise SpecError(f"--then-compare: seed {both[0]} was used to choose the settings (search.seeds); compare on others")
 
 
 def replace_runs(spec: Spec, runs: Iterable[Run]) -> Spec:

@@ -92,7 +92,7 @@ def choose_crew(store: Store, runs: int, workers: int | None) -> Crew | None:
     alone = not on_cpu or devices != 1
     if workers is not None and ((alone and workers > 1) or (before and not alone and threads != max(1, len(free) // workers))):
         how = f"{store.folder} was begun with {devices} devices in one process" if on_cpu else "one process has the accelerator"
-        goes = f"{how}, and goes on so" if alone else f"each computes with {threads} threads, as {store.folder} was begun"
+        goes = f"{how}, and continues so" if alone else f"each computes with {threads} threads, as {store.folder} was begun"
         print(f"cfljax: --workers {workers}: {goes}", file=sys.stderr)
     return None if alone or (wanted == 1 and threads >= len(free)) else Crew(wanted, threads)
 

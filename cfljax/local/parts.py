@@ -84,8 +84,8 @@ def divide_model(model: Model, table: Iterable[tuple[str, str]], head_apart: boo
         kinds[part_of(model, name)] = named[name]
     if not np.isin(kinds, (ALL, CLUSTER)).any():
         if FROZEN in kinds:
-            raise SpecError("train.freeze: no shared part is left that trains; freeze fewer parts")
-        raise SpecError('train.parts: everything stays with the client, and nothing is shared; use method "local"')
+            raise SpecError("train.freeze: no shared part is left to train; freeze fewer parts")
+        raise SpecError('train.parts: nothing is shared; use method "local"')
     ends = [*np.flatnonzero(kinds[1:] != kinds[:-1]) + 1, model.size]
     runs = [(int(a), int(b), str(kinds[a])) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     edges = np.flatnonzero(np.diff(np.concatenate([[0], head, [0]])))

@@ -41,7 +41,7 @@ from cfljax.local.reports import mean_loss, report, report_trained
 from cfljax.local.rounds import Mixing, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
-from cfljax.round.recipes import MethodConfig, first_model, option, similarity, traffic, train_and_compare
+from cfljax.round.recipes import MethodConfig, first_model, need_clients, option, similarity, traffic, train_and_compare
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Updates
 
 PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for federated learning with imbalanced data”"
@@ -63,62 +63,45 @@ class Config(MethodConfig):
     similarity: str = similarity()
 
     @property
-    def no_feedback(self) -> str:
-        """Gradients are sent with `local = "gradient"`."""
-        return 'it sends gradients with local = "gradient"' if self.local == "gradient" else ""
-
-    @property
     def without(self) -> dict[str, str]:
         """Local training has no say where one gradient is sent."""
-        why = 'with local = "gradient" it takes one plain gradient step'
-        names = ("momentum", "weight_decay", "optimizer") if self.local == "gradient" else ()
+        why = 'with local = "gradient" it sends one plain gradient'
+        names = ("momentum", "weight_decay", "optimizer", "compress.feedback") if self.local == "gradient" else ()
         return super().without | dict.fromkeys(names, why)
 
     def check_labels(self, where: str) -> None:
         """Classes are balanced by labels; raises SpecError."""
-        why = "counts samples by their label, and here they have several; take another method"
+        why = "counts samples by label, but they have several labels; take another method"
         raise SpecError(f'method.name = "{where.removeprefix("method.")}": {why}')
 
     def floats(self, classes: int) -> int:
         """How many numbers beside the gradient each participant sends."""
-        if self.weights == "fedavg":
-            return 0
-        return (self.clustering == "ccs") + (1 if self.weights == "rfedavg" else classes)
+        own = {"fedavg": 0, "rfedavg": 1, "optimal": classes}[self.weights]
+        return own + (self.clustering == "ccs" and own > 0)
 
 
 class State(NamedTuple):
-    """The global model, and what the server remembers."""
+    """The global model f32[1, d]; l_0 of eq. 7, f32[], NaN before the first round that had participants; whether l_0 ≤ l_*,
+    bool[], so that the threshold of eq. 7 is not defined; the samples of each class, f32[C, M] (D_k^m)."""
 
     models: Array
-    """f32[1, d]."""
     loss0: Array
-    """f32[] l_0 of eq. 7; NaN before the first round that had participants."""
     reached: Array
-    """bool[] whether l_0 ≤ l_*, so that the threshold of eq. 7 is not defined."""
     counts: Array
-    """f32[C, M] samples of each class (D_k^m)."""
 
 
-class Heard(NamedTuple):
-    """What the server receives from the participants."""
-
-    sent: Array
-    """f32[S, d] the gradients g_k up to a positive factor, or sketches of them."""
-    losses: Array
-    """f32[S] mean losses at the current model."""
-    there: Array
-    """bool[S]: whether a finite message has arrived."""
+Heard = tuple[Array, Array, Array]
+"""(f32[S, d] the gradients g_k up to a positive factor, or sketches of them; f32[S] mean losses at the current model; bool[S]
+whether a finite message has arrived)."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """CCS + RFedAvg: gradient clusters of each round, weighted towards class balance."""
-
     local = OneGradient(**vars(solver)) if config.local == "gradient" else solver
 
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
-        clients = int(np.sum(np.asarray(federation.real)))
-        if config.clustering == "kmeans" and config.weights != "fedavg" and config.clusters > clients:
-            raise SpecError(f"method.ccs_rfedavg.clusters = {config.clusters}: there are {clients} clients; at most {clients}")
+        if config.clustering == "kmeans" and config.weights != "fedavg":
+            need_clients(federation, config.clusters, "ccs_rfedavg")
         return {"counts": labels_seen(federation)}
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
@@ -130,7 +113,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         jobs = jobs_from(cohort, state.models, everyone)
         heard, updates = _hear(config, local, key, federation, cohort, jobs, hyper)
         mix, loss0, diag = decide(config, key, state, federation, cohort, heard, hyper)
-        missing = lambda finite: jnp.sum(cohort.mask & ~(heard.there & finite), dtype=jnp.int32)  # noqa: E731
+        missing = lambda finite: jnp.sum(cohort.mask & ~(heard[2] & finite), dtype=jnp.int32)  # noqa: E731
         if updates is None:  # once more, now that each one's weight is known
             trained = train_and_mix(local, key, federation, jobs, hyper, Mixing(mix, state.models))
             trained = trained._replace(mixed=trained.mixed._replace(nonfinite=missing(trained.kept.finite)))
@@ -151,7 +134,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 def _hear(
     config: Config, local: Solver, key: Array, federation: Federation, cohort: Cohort, jobs: Jobs, hyper: Hyper
 ) -> tuple[Heard, Updates | None]:
-    """Return what the server receives, and the steps −η g_k as updates; None in their place where they were summed in blocks."""
+    """Return what arrives, and the steps −η g_k as updates; None in their place where they were summed in blocks."""
     by_gradient = config.local == "gradient"
     if by_gradient:  # the gradients themselves
         local = local.with_step(lambda _: LocalStep(jnp.float32(1)))
@@ -166,15 +149,15 @@ def _hear(
         updates = updates._replace(delta=hyper["lr"] * moves) if by_gradient else updates
     if not by_gradient:
         loss = local.losses(federation, jobs.start, cohort.ids, cohort.mask)[0]
-    return Heard(-moves, loss, cohort.mask & finite & jnp.isfinite(loss)), updates  # −Δ/η: the factor 1/η changes no cosine
+    return (-moves, loss, cohort.mask & finite & jnp.isfinite(loss)), updates  # −Δ/η: the factor 1/η changes no cosine
 
 
 def decide(
     config: Config, key: Array, state: State, federation: Federation, cohort: Cohort, heard: Heard, hyper: Hyper
 ) -> tuple[Array, Array, dict[str, Array]]:
-    """Return the server's choices: (f32[1, S] the mixing matrix, f32[] l_0, the diagnostics)."""
-    there, counts, size = heard.there, state.counts[cohort.ids], sizes(federation, cohort)
-    loss = mean_loss(federation, cohort._replace(mask=there), heard.losses)
+    """Return (f32[1, S] the mixing matrix, f32[] l_0, the diagnostics)."""
+    (sent, losses, there), counts, size = heard, state.counts[cohort.ids], sizes(federation, cohort)
+    loss = mean_loss(federation, cohort._replace(mask=there), losses)
     loss0 = jnp.where(jnp.isnan(state.loss0), loss, state.loss0)
     epsilon = ccs_threshold(loss, loss0, hyper["l_star"], hyper["theta"])  # eq. 7
     if config.weights == "fedavg":
@@ -184,26 +167,17 @@ def decide(
     else:
         if config.clustering == "kmeans":
             number, uid = config.clusters, federation.uid[cohort.ids]
-            labels = kmeans(keys.fold(key, "kmeans"), heard.sent, number, there, uid).labels
+            labels = kmeans(keys.fold(key, "kmeans"), sent, number, there, uid).labels
         else:
-            number, labels = len(there), cover(cosine_matrix(heard.sent, mask=there), epsilon, there).labels  # Algorithm 1
+            number, labels = len(there), cover(cosine_matrix(sent, mask=there), epsilon, there).labels  # Algorithm 1
         shares, active = simplex.class_shares(labels, counts, number)
         level = simplex.imbalance_level(counts, state.counts.sum())
         optimal = config.weights == "optimal"
         p = simplex.balance(shares, active) if optimal else simplex.rfedavg_weights(labels, level, size, number)  # eq. 16
         mix = jnp.matmul(p[None], weights_by(labels, there, size, number), precision=jax.lax.Precision.HIGHEST)
-    balance = simplex.reshaped_balance(p, shares)  # eq. 14
-    diag = {
-        "clusters": jnp.sum(members(labels, number).any(axis=1), dtype=jnp.int32),
-        "participant_labels": labels,
-        "p": p,
-        "balance": balance,
-        "balance_error": simplex.balance_error(balance),
-        "imbalance_degree": simplex.imbalance_degree(balance),  # eq. 3
-        "epsilon": epsilon,
-        "loss": loss,
-    }
-    return mix, loss0, diag
+    clusters = jnp.sum(members(labels, number).any(axis=1), dtype=jnp.int32)
+    diag = {"clusters": clusters, "participant_labels": labels, "p": p, "epsilon": epsilon, "loss": loss}
+    return mix, loss0, diag | simplex.describe(p, shares)
 
 
 def _extras(state: State) -> dict[str, Array]:

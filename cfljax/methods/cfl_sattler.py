@@ -132,7 +132,7 @@ def split(state: State, uid: np.ndarray, eps1: float, eps2: float, min_size: int
         if gamma_max > 0 and gamma_max >= np.sqrt(max(across, 0.0) / 2):
             continue
         if active.all():
-            why = f"cluster {k} splits after round {round}, and there is no room for another; raise it"
+            why = f"cluster {k} splits after round {round}, which needs one more; raise it"
             raise SpecError(f"method.cfl_sattler.max_clusters = {len(active)}: {why}")
         new = int(np.argmin(active))
         labels[own[part == 1]] = new

@@ -49,18 +49,14 @@ PAPER = "Jothimurugesan et al. 2023"
 
 
 class Known(NamedTuple):
-    """What is remembered besides the models."""
+    """What is remembered besides the models: w_0, f32[d]; the step in which each model was begun and the last one in which a client
+    took it, i32[K]; the last step in which each client looked, i32[C] (−1: never), and its least loss then, f32[C]."""
 
     first: Array
-    """f32[d]: w_0."""
     born: Array
-    """i32[K]: the step in which each model was begun."""
     used: Array
-    """i32[K]: the last step in which a client took each."""
     looked: Array
-    """i32[C]: the last step in which each client looked; −1: never."""
     loss: Array
-    """f32[C]: its least loss then."""
 
 
 class Look(NamedTuple):
@@ -149,8 +145,7 @@ def unions(ask: Ask, look: Look, delta: Array) -> Array:
     each = jnp.matmul(losses, weight.T, precision=jax.lax.Precision.HIGHEST) / jnp.maximum(total, 1.0)  # L_ij
     worse = each - jnp.diagonal(each)[:, None]
     apart = jnp.maximum(jnp.maximum(worse, worse.T), 0.0)
-    taken = total > 0
-    return complete_linkage(jnp.where(taken[:, None] & taken[None, :], apart, jnp.inf), delta)
+    return complete_linkage(jnp.where(jnp.outer(total, total) > 0, apart, jnp.inf), delta)
 
 
 def merged(ask: Ask, state: State, look: Look, root: Array) -> State:

@@ -42,8 +42,9 @@ import numpy as np
 from cfljax import keys
 from cfljax.devices.quick import quick_jit
 from cfljax.errors import SpecError
+from cfljax.kernels.choose import random_of
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
-from cfljax.lazy import jax, jnp
+from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
 from cfljax.round.cold_start import COLD_STARTS, first_groups
 from cfljax.round.recipes import Ask, Before, Begun, Clustered, CountedConfig, Done, State, entry, every, option, similarity
@@ -54,19 +55,16 @@ NEWCOMER = ("initial", "latest", "auxiliary")
 
 
 class Compass(NamedTuple):
-    """What the assignment of newcomers needs."""
+    """What the assignment of newcomers needs: the model f32[d] that they train from, w_0 or the auxiliary global one; what their
+    updates are compared with, f32[K, d], the mean update of each group in the cold start, its latest update, or its model minus
+    `start`; the groups that have members from the cold start and that had members in the last round, bool[K]; and who has trained
+    for the cold start, bool[C]."""
 
     start: Array
-    """f32[d]: the model that they train from, w_0 or the auxiliary global model."""
     directions: Array
-    """f32[K, d] that their updates are compared with: the mean update of each group in the cold start, its latest update, or its
-    model minus `start`."""
     active: Array
-    """bool[K]: groups that have members from the cold start."""
     moved: Array
-    """bool[K]: groups that had members in the last round."""
     founder: Array
-    """bool[C]: who has trained for the cold start."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +85,7 @@ class FedGroup(CountedConfig, Clustered):
     average: str = option("samples", "weights of the participants inside a group", choices=AVERAGES)
     every: int | None = every()
     similarity: str = similarity()
-    snapshots: bool = option(False, "keep the EDC and MADC matrices of the cold start")
+    snapshots: bool = option(False, "keep the EDC and MADC matrices of the last cold start")
 
     @property
     def newcomers_train(self) -> bool:
@@ -112,11 +110,10 @@ class FedGroup(CountedConfig, Clustered):
         """Raise SpecError for options that contradict each other."""
         if self.pretrain_epochs is not None and self.pretrain_steps != 50:
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
-        if self.every is not None and self.snapshots:
-            why = "they are of one clustering; leave one of them out"
-            raise SpecError(f"{where}.every = {self.every} with snapshots = true: {why}")
         if self.clusters == "auto" and self.cold_start == "rcc":
-            raise SpecError(f'{where}.clusters = "auto": cold_start = "rcc" looks at no updates; give a number of clusters')
+            raise SpecError(
+                f'{where}.clusters = "auto": cold_start = "rcc" has no updates to find it by; give a number of clusters'
+            )
 
     def step(self, hyper: Hyper) -> LocalStep:
         """SGD with a proximal term."""
@@ -133,28 +130,21 @@ class FedGroup(CountedConfig, Clustered):
         parts = [(ids, moves)] if self.similarity == "exact" else ask.updates_in_parts(start, ids, **self.length)
         directions, active = ask.means(parts, found, most), np.isin(np.arange(most), found)
         active[0] |= not active.any()  # if no update is finite, all clients join group 0
-        asked = ask.asked.copy()
         others, guess = np.flatnonzero(np.asarray(ask.federation.holds) & (labels < 0)), labels.copy()
         if not self.newcomers_train:
-            guess[others] = np.asarray(quick_jit(_random)(ask.fold("rac"), ask.uid, active))[others]
+            guess[others] = np.asarray(quick_jit(random_of)(ask.fold("rac"), ask.uid, active))[others]
         elif not self.moving:
-            for part, moved in ask.updates_in_parts(start, others, **self.length):
-                guess[part] = quick_jit(newcomer_group)(directions, moved, active)  # eq. 9
-        ask.asked = asked  # the others are billed when they join
-        return Begun(
-            start + directions,
-            labels,
-            guess,
-            memory=Compass(*map(on_host, (start, directions, active, active, asked))),
-            extras=snapshot,
-        )
+            closest = quick_jit(newcomer_group)  # eq. 9
+            guess[others] = ask.joining(start, others, lambda moves: closest(directions, moves, active), **self.length)
+        compass = Compass(*map(on_host, (start, directions, active, active, ask.asked)))
+        return Begun(start + directions, labels, guess, memory=compass, extras=snapshot)
 
     def choose(self, ask: Ask, state: State) -> Array:
         """i32[S]: its group, also that of newcomers; with `rac = "always"` a random one of all but founders."""
         own = state.labels[ask.cohort.ids]
         if self.newcomers_train or self.rac == "once":
             return super().choose(ask, state)
-        drawn = _random(keys.fold(ask.key, "rac"), ask.federation.uid[ask.cohort.ids], state.memory.active)
+        drawn = random_of(keys.fold(ask.key, "rac"), ask.federation.uid[ask.cohort.ids], state.memory.active)
         return jnp.where(state.memory.founder[ask.cohort.ids] & (own >= 0), own, drawn)
 
     def join(self, ask: Ask, state: State) -> Array:
@@ -187,16 +177,9 @@ class FedGroup(CountedConfig, Clustered):
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
         """Return the newcomers of the round, and how many clients each group has had so far."""
-        new = ask.cohort.mask & (before.labels[ask.cohort.ids] < 0)
         groups = jnp.where(after.labels >= 0, after.labels, after.clusters)
         members = jnp.zeros(after.clusters, jnp.int32).at[groups].add(1, mode="drop")
-        return {"newcomers": jnp.sum(new, dtype=jnp.int32), "members": members}
-
-
-def _random(key: Array, uid: Array, active: Array) -> Array:
-    """i32[n]: RAC, one of the active groups for each identity."""
-    draws = jax.vmap(lambda k: keys.bits(k, active.size))(keys.fold_each(key, "client", jnp.asarray(uid)))
-    return jnp.argmax(jnp.where(active, (draws >> 1) + 1, 0), axis=1).astype(jnp.int32)
+        return {"newcomers": jnp.sum(ask.cohort.mask & (before.labels[ask.cohort.ids] < 0), dtype=jnp.int32), "members": members}
 
 
 fedgroup = entry("fedgroup", FedGroup)

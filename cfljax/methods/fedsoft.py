@@ -38,7 +38,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cfljax import keys
+from cfljax.kernels.choose import drawn_by
 from cfljax.kernels.mix import replace_by, sum_by
 from cfljax.lazy import jax, jnp
 from cfljax.local.reports import report
@@ -76,7 +76,7 @@ class Config(PersonalConfig):
     @property
     def without(self) -> dict[str, str]:
         """Whole personal models are summed where they are the start."""
-        why = 'with start = "own" whole personal models are summed, of which only the last change is clipped'
+        why = 'with start = "own" whole personal models are summed, but only their last change is clipped'
         return super().without | ({"privacy": why} if self.start == "own" else {})
 
     def releases(self, rounds: int) -> tuple[int, int]:
@@ -173,16 +173,6 @@ def sent(federation: Federation, cohort: Cohort, due: Array, clusters: int) -> T
     told = traffic(cohort, vectors_down=clusters)
     asked = clusters * jnp.sum(due & (federation.arrive <= cohort.round), dtype=jnp.int32)
     return told._replace(vectors_down=told.vectors_down + asked, floats_up=told.floats_up + asked)
-
-
-def drawn_by(key: Array, weight: Array, mask: Array, uid: Array, share: Array) -> Array:
-    """bool[K, S]: which participants (mask bool[S], identities i32[S]) each cluster draws: `share` of them, rounded up, without
-    replacement, with odds `weight` f32[K, S]. `key` is that of the round."""
-    luck = jax.vmap(lambda one: jax.random.gumbel(one, weight.shape[:1]))(keys.fold_each(key, "selection", uid)).T
-    order = jnp.argsort(-jnp.where(mask & (weight > 0), jnp.log(weight) + luck, -jnp.inf), axis=1)
-    rank = jnp.argsort(order, axis=1)
-    number = jnp.ceil(share * jnp.sum(mask) - 1e-4)
-    return (rank < number) & mask & (weight > 0)
 
 
 fedsoft = Entry(Config, make)

@@ -90,7 +90,7 @@ class Joint(CountedConfig, Clustered):
     def without(self) -> dict[str, str]:
         """A distance has no bound; steps are its own."""
         found = super().without | {"schedule": "it takes gradient steps of its own"}
-        why = 'with similarity = "euclidean" costs have no bound that a choice could be private by'
+        why = 'with similarity = "euclidean" costs are unbounded, so a choice cannot be private'
         return found | ({"privacy.choice": why} if self.similarity == "euclidean" else {})
 
 

@@ -92,7 +92,7 @@ class OCFL(CountedConfig, Clustered):
     def check(self, where: str) -> None:
         """Raise SpecError for options that contradict each other."""
         if self.every is None and self.max_clusters != OCFL.max_clusters:
-            raise SpecError(f"{where}.max_clusters = {self.max_clusters}: it has an effect only with `every`; leave it out")
+            raise SpecError(f"{where}.max_clusters = {self.max_clusters}: needs `every`; leave it out")
 
     @property
     def counts_clusters(self) -> bool:

@@ -5,13 +5,13 @@ The temperature of a round is ‖D‖ / √(4 n (n − 1)), D being the cosine d
 in which it has risen the clients are clustered by D. One that arrives later joins the cluster with the least loss.
 
 Readings:
-- Clustering. Paper: any; mean shift and HDBSCAN do best. Here: mean shift of the rows of D; or HDBSCAN, whose clusters have at
-  least three members, as in a demonstration of the authors' program. Option: `algorithm`.
-- Noise of HDBSCAN. Paper: its program makes one cluster of it. Here: the same. Option: none.
+- Clustering. Paper: any; mean shift and HDBSCAN do best. Here: mean shift of the rows of D; or HDBSCAN with at least three
+  members per cluster, as in the authors' demonstration. Option: `algorithm`.
+- Noise of HDBSCAN. Paper: its program makes it one cluster. Here: the same. Option: none.
 - Order. Paper: its program clusters before it averages. Here: it averages, then clusters. Option: none.
-- Weights inside a cluster. Paper: its program has equal ones. Here: by samples. Option: `average = "uniform"`.
+- Weights inside a cluster. Paper: its program's are equal. Here: by samples. Option: `average = "uniform"`.
 
-Communication per participant and round: one model down, one update up. A client that comes late gets all models once.
+Communication per participant and round: one model down, one update up. Clients that arrive later get all models once.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class OCFLZuziak(FedAvg):
 
     splits, compares, compares_all, everybody = True, True, True, True
 
-    algorithm: str = option("mean_shift", "what clusters the distances", choices=("mean_shift", "hdbscan"))
-    max_clusters: int = option(32, "most clusters there is room for; one more is an error", low=1)
+    algorithm: str = option("mean_shift", "clustering algorithm", choices=("mean_shift", "hdbscan"))
+    max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)
     similarity: str = similarity(again=False)
 
     def first(self, ask: Ask, state: State) -> State:
@@ -69,15 +69,12 @@ class OCFLZuziak(FedAvg):
         heat = np.float32(np.linalg.norm(apart) / np.sqrt(max(4 * n * (n - 1), 1)))
         rises = heat > last
         state = state._replace(memory=(state.memory[0], jnp.float32(np.inf if rises else heat)))
-        return ask.divide(state, ids, self.cluster(apart)) if rises else state
-
-    def cluster(self, apart: np.ndarray) -> np.ndarray:
-        """HOST. i32[n]: the clusters of clients with these distances f64[n, n]."""
+        if not rises:
+            return state
         from sklearn.cluster import HDBSCAN, MeanShift
 
-        size = min(3, len(apart))
-        found = MeanShift() if self.algorithm == "mean_shift" else HDBSCAN(size, metric="precomputed", copy=True)
-        return host.renumber_by_appearance(found.fit_predict(apart) + 1)  # noise is a cluster
+        found = MeanShift() if self.algorithm == "mean_shift" else HDBSCAN(min(3, n), metric="precomputed", copy=True)
+        return ask.divide(state, ids, host.renumber_by_appearance(found.fit_predict(apart) + 1))  # noise is a cluster
 
 
 ocfl_zuziak = entry("ocfl_zuziak", OCFLZuziak)

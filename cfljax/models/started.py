@@ -43,7 +43,7 @@ def apply_start(model: Model, options: object, lora: Adapters | None) -> Model:
         return model
     start = read_start(model, told.weights, float(getattr(options, "forget_bias", 0.0)), model.name not in POOLED_MODELS)
     if start.misfit:
-        warnings.warn(f'model.weights = "{told.weights}": the head is initialised anew: {start.misfit}', SpecWarning, stacklevel=2)
+        warnings.warn(f'model.weights = "{told.weights}": the head is initialised: {start.misfit}', SpecWarning, stacklevel=2)
     if start.batches and (lora is not None or told.frozen is not None):
         raise SpecError(
             f'model.weights = "{told.weights}": has batch normalisation, for whose means and variances model "{model.name}" has no '
@@ -143,7 +143,7 @@ def split_features(model: Model) -> tuple[Callable[[Tree, Array], tuple[Array, A
     from flax import linen as nn
 
     if not isinstance(forward, NetForward) or not isinstance(forward.net.network, nn.Module):
-        raise SpecError(f'model.frozen = "body": model "{model.name}" is no flax.linen module; take train.freeze = "body"')
+        raise SpecError(f'model.frozen = "body": model "{model.name}" is not a flax.linen module; take train.freeze = "body"')
 
     def both(params: Tree, x: Array) -> tuple[Array, Array]:
         found = []

@@ -169,7 +169,7 @@ class Registry(Generic[Make]):
             self._take(name)
         own = self._own.get(name)
         if own is not None and not own.code:
-            what = f'the source of {self.kind} "{name}" cannot be read, so runs cannot be told from those of another one'
+            what = f'the source of {self.kind} "{name}" cannot be read, so its versions cannot be distinguished'
             raise SpecError(f'{what}; give its register function a version, as in version="1", and a new one with each change')
         return own
 

@@ -21,8 +21,8 @@ DISPLAYED = {
     "cfl_mgd": "CFL-MGD", "fedbcd": "FedBCD", "cfl_sattler": "Sattler's CFL", "fl_hc": "FL+HC", "pacfl": "PACFL", "ditto": "Ditto",
     "one_shot": "One-shot K-means", "fedem": "FedEM", "fedrc": "FedRC", "fedsoft": "FedSoft", "apfl": "APFL", "pfedme": "pFedMe",
     "per_fedavg": "Per-FedAvg", "fedamp": "FedAMP", "pfedgraph": "pFedGraph", "stocfl": "StoCFL", "feddrift": "FedDrift",
-    "fedper": "FedPer", "lg_fedavg": "LG-FedAvg", "fedrep": "FedRep", "fedbabu": "FedBABU",
-    "ocfl_zuziak": "OCFL (Zuziak)",
+    "fedper": "FedPer", "lg_fedavg": "LG-FedAvg", "fedrep": "FedRep", "fedbabu": "FedBABU", "ocfl_zuziak": "OCFL (Zuziak)",
+    "cfl_gp": "CFL-GP", "sr_fca": "SR-FCA", "fedgwc": "FedGWC", "adaptive_fedavg": "Adaptive-FedAvg", "fedrod": "FedRoD",
 }  # fmt: skip
 """Method -> its name in figures and in tables for papers, where the spec gives no label."""
 

@@ -107,7 +107,7 @@ def _lines(
     if not axes.lines:
         return None
     if stops and any(each.stopped for each in data.curves):
-        x = f"{x}  (|: a run has stopped, and keeps its last value)"
+        x = f"{x}  (|: a run stopped, and keeps its last value)"
     axes.set(xlabel=x, ylabel=y)
     figure.legend(loc="outside right upper")
     return figure

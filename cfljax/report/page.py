@@ -146,7 +146,7 @@ def _stopped(data: ReportData) -> str:
     stopped, runs = sum(len(each.stopped) for each in data.curves), sum(each.runs for each in data.curves)
     if not stopped:
         return ""
-    return f"Marks across the curves: train.stop has ended a run there ({stopped} of {runs} runs), which keeps its last value."
+    return f"Marks across the curves: train.stop ended a run there ({stopped} of {runs} runs), which keeps its last value."
 
 
 def _drawn(data: ReportData) -> str:
@@ -210,7 +210,7 @@ def _troubles(units: list[Unit]) -> str:
         name = record.get("label", record["method"])
         options = " ".join(f"{k}={v}" for k, v in record["varies"].items())
         at = record.get("diverged_at")
-        diverged = "a number stopped being finite" + ("" if at is None else f" in round {at}")
+        diverged = "a value became infinite or NaN" + ("" if at is None else f" in round {at}")
         why = record.get("error") if unit.status == "failed" else diverged
         lines.append(
             f'<tr><th>{escaped(name)}</th><td class="word">{escaped(options)}</td><td>{unit.seed}</td>'

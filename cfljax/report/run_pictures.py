@@ -104,7 +104,7 @@ def _trivial(labels: np.ndarray) -> str:
     """Why a picture of these labels would show nothing; "" if it shows something."""
     known = np.unique(labels[labels >= 0])
     if len(known) <= 1:
-        return "one model for all" if len(known) else "nobody was assigned"
+        return "one model for all" if len(known) else "no client was assigned"
     final = labels[-1]
     alone = len(np.unique(final)) == len(final) and len(final) > 2 and (labels == final).all()
     return "a model per client" if alone else ""

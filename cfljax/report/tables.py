@@ -47,7 +47,7 @@ def only(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
 def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
     """Sentences that explain the marks of the table: `best` and `tied` are these marks. Unused marks are left out."""
     cells = [cell for row in table for cell in row.cells.values()]
-    said = ["mean ± standard deviation over the seeds of runs that ended well; accuracies in per cent"]
+    said = ["mean ± standard deviation over the seeds of completed runs; accuracies in per cent"]
     said += _about_intervals(table) + _about_draws(table)
     if any(cell.best for cell in cells):
         blocks = len({row.configuration.block for row in table}) > 1
@@ -88,9 +88,9 @@ def _about_draws(table: Sequence[Row]) -> list[str]:
     """Whether the seeds draw who holds which data, too (`data.seed = "run"`)."""
     followed = {draws_data(row) for row in table if len(row.configuration.units) > 1}
     if followed == {True}:
-        return ['each seed draws who holds which data, too (data.seed = "run"): ± and intervals contain it']
-    rest = 'rows with data.seed = "run" contain it, in the others' if len(followed) > 1 else ""
-    words = f"{rest} ± and intervals leave out the draw of who holds which data, which all seeds share"
+        return ['each seed draws its own partition (data.seed = "run"): ± and intervals include it']
+    rest = 'rows with data.seed = "run" include the draw of the partition, in the others' if len(followed) > 1 else ""
+    words = f"{rest} ± and intervals do not include the draw of the partition, which all seeds share"
     return [words.strip()] if followed else []
 
 

@@ -142,14 +142,14 @@ def _about_lost(table: Sequence[Row]) -> list[str]:
     where = {each.block: f"{each.heading}: " for each in lost if each.heading}
     listed = [f"{each.title} ({where.get(each.block, '')}{each.lost} of {len(each.units)} runs)" for each in lost]
     more = [f"{len(listed) - MOST_LOST} more"] if len(listed) > MOST_LOST else []
-    return [f"Not compared, as their means are over the runs that ended well: {_joined([*listed[:MOST_LOST], *more])}"]
+    return [f"Not compared, because some of their runs are missing: {_joined([*listed[:MOST_LOST], *more])}"]
 
 
 def _about_tests(table: Sequence[Row], column: Column) -> list[str]:
     tested = [row for row in table if row.cells[column.key].behind is not None]
     if not tested:
         whole = sum(not row.configuration.lost for row in table)
-        return [f"Differences were not tested, as fewer than {FEWEST} seeds are shared"] if whole > 1 else []
+        return [f"Differences were not tested, because fewer than {FEWEST} seeds are shared"] if whole > 1 else []
     blocks = [block for block in _blocks(table) if any(row in tested for row in block)]
     where = "" if len(blocks) == 1 else " on the same data"
     how = "two-sided paired t-tests over the shared seeds, Holm-corrected for the"

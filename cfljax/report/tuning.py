@@ -38,7 +38,7 @@ def text(table: Table) -> str:
     lines = []
     for group in table["groups"]:
         best = chosen(group, table)
-        words = (setting_text(best), score_text(best["scores"][-1])) if best else ("none has come to the end", "–")
+        words = (setting_text(best), score_text(best["scores"][-1])) if best else ("none reached the end", "–")
         lines.append([_name(group), *words, f"{spent(group, table):.1f}"])
     return "\n".join(align([["method", "best setting", table["metric"], "runs spent"], *lines], lefts=2))
 
@@ -83,13 +83,13 @@ def score_text(score: float | None) -> str:
 def section(table: Table) -> str:
     """The part of the page on the search: for each group its curves up to the rungs, and its settings with their scores."""
     by = f"by {table['metric']}, with seed{'s' if len(table['seeds']) > 1 else ''} {', '.join(map(str, table['seeds']))}"
-    about = f"Successive halving {by}: at each rung one of {table['reduce']} settings goes on from where it stands. "
-    about += "No choice looks at test data."
+    about = f"Successive halving {by}: at each rung one of {table['reduce']} settings continues. "
+    about += "Test data are not used."
     parts = [f'<section id="tuning"><h2>Tuning</h2><p class="notes">{escaped(about)}</p>']
     for group in table["groups"]:
         cost = f"{len(group['settings'])} settings, {spent(group, table):.1f} whole runs"
         best = chosen(group, table)
-        name = escaped(f"{_name(group)}: {setting_text(best) if best else 'none has come to the end'}")
+        name = escaped(f"{_name(group)}: {setting_text(best) if best else 'none reached the end'}")
         head = f"<summary>{name} ({cost})</summary>"
         parts.append(f'<details open>{head}<div class="scroll">{curves(group, table)}</div>{_settings(group, table)}</details>')
     return "".join([*parts, "</section>"])

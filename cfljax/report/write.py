@@ -69,7 +69,7 @@ class LivePage:
             self.write()
         self.next = max(self.next, time.monotonic() + EVERY)
         if show and not webbrowser.open_new_tab(self.path.resolve().as_uri()):
-            print(f"cfljax: --open: there is no browser; open {self.path}", file=sys.stderr)
+            print(f"cfljax: --open: no browser was found; open {self.path}", file=sys.stderr)
 
     def write(self) -> None:
         """Write the page, but not again within EVERY seconds, and for a fiftieth of the time at most. If it cannot be written, the

@@ -67,7 +67,7 @@ def _in_torch(layer: Mapping[str, np.ndarray], channels: int, forget_bias: float
         return {"weight": kernel.transpose(3, 2, 0, 1)} | rest, kernel.shape[3]
     if kernel.ndim != 2:
         raise SpecError(
-            f"a kernel of the shape {kernel.shape}: has no place in a Linear, Conv2d or LSTM of PyTorch; export as it is"
+            f'a kernel of the shape {kernel.shape}: fits no Linear, Conv2d or LSTM of PyTorch; export with layout = "jax"'
         )
     if channels and kernel.shape[0] % channels == 0:
         kernel = kernel.reshape(-1, channels, kernel.shape[1]).swapaxes(0, 1).reshape(kernel.shape)

@@ -106,7 +106,7 @@ class KeptModels:
     def confusion(self, client: int, cluster: int | None = None) -> np.ndarray:
         """Count a client's test samples by label (rows) and predicted class (columns): i64[classes, classes]."""
         if self._scene.federation.several:
-            raise SpecError("confusion: is of samples with one label, and here they have several; compare predict with samples")
+            raise SpecError("confusion: needs one label per sample, and here samples have several; compare predict with samples")
         x, y = self.samples(client)
         classes = self._scene.federation.classes
         found = self.predict(client, x, cluster, prepared=True) if len(y) else np.zeros(0, np.int32)

@@ -44,7 +44,7 @@ def run_of(record: Table) -> Run:
     run = read_spec(config | ({"plugins": plugins} if plugins else {})).runs()[0]
     if run.id != record["id"]:
         why = "its data files or plug-ins have changed, or another version of cfljax computed it"
-        raise SpecError(f"run {record['id']}: cannot be made again: {why} (now it would be {run.id})")
+        raise SpecError(f"run {record['id']}: cannot be rebuilt: {why} (now it would be {run.id})")
     return run
 
 
@@ -88,11 +88,11 @@ def cluster_of(scene: Scene, client: int, models: np.ndarray, labels: np.ndarray
     d], `labels` i32[C]."""
     if scene.mixes:
         raise SpecError(
-            f"{scene.run.method}: its clients mix several models, and records have no mixtures; name one by cluster = 0"
+            f"{scene.run.method}: its clients mix several models, and records have no mixtures; give cluster = 0 or another"
         )
     cluster = int(clusters_of(scene, models, labels)[client])
     if cluster < 0:
-        raise SpecError(f"client = {client}: belonged to no cluster at the end; name one by cluster = 0 (up to {len(models) - 1})")
+        raise SpecError(f"client = {client}: belonged to no cluster at the end; give cluster = 0 (up to {len(models) - 1})")
     return cluster
 
 
@@ -101,8 +101,8 @@ def clusters_of(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndar
     Clients that never train choose as in the run. `models` f32[K, d], `labels` i32[C]."""
     if scene.adapts:
         raise SpecError(
-            f"{scene.run.method}: each client is scored with a model that it makes of the global one by a step of its own, "
-            "and records keep the global one only; name it by cluster = 0"
+            f"{scene.run.method}: each client is scored with a model that it adapts from the global one, "
+            "and records have the global one only; give cluster = 0"
         )
     found = labels[: int(np.asarray(scene.federation.real).sum())]
     if len(models) == 1:
@@ -195,5 +195,5 @@ def _forward(model: Model) -> Callable[[Tree, Array], Array]:
 def need(array: np.ndarray | None, what: str, run: str) -> np.ndarray:
     """Return the array; raise a StoreError if the run has not kept it."""
     if array is None:
-        raise StoreError(f'run {run}: has kept no {what}; compute it with --keep models (cfljax.sweep(…, keep="models"))')
+        raise StoreError(f'run {run}: has no {what}; compute it with --keep models (cfljax.sweep(…, keep="models"))')
     return array

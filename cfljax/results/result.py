@@ -193,7 +193,7 @@ class Results:
 
     def plot(self, column: str = "accuracy") -> Figure:
         """Draw a column of `history()` over rounds with matplotlib: each method's mean and standard deviation over the seeds."""
-        from matplotlib.figure import Figure
+        from matplotlib import pyplot  # not Figure: with pyplot, notebooks know how to show one
 
         frame = self.history()
         if column not in frame:
@@ -205,7 +205,8 @@ class Results:
                 "" if value is None or value != value else f" {option}={value if isinstance(value, str) else show(value)}"
                 for value in frame[name]
             ]
-        axes = (figure := Figure(layout="constrained")).subplots()
+        figure, axes = pyplot.subplots(layout="constrained")
+        pyplot.close(figure)
         for line in dict.fromkeys(lines):
             of = frame[lines == line].groupby("round")[column].agg(["mean", "std"])
             axes.plot(of["mean"], label=line)

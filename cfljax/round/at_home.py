@@ -53,6 +53,10 @@ class AtHome(PersonalConfig):
         """f32[m]: what every client has at home at first, from the first model f32[d]."""
         return w
 
+    def first_homes(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
+        """f32[C, m]: the same for all clients, of methods in which it differs."""
+        return jnp.tile(self.first_home(w, hyper), (federation.clients, 1))
+
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """Return the local steps on both; without it they are trained one after the other, on the same batches."""
         raise NotImplementedError
@@ -83,8 +87,7 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Kept:
         w = first_model(key, model)
-        home = jnp.tile(config.first_home(w, hyper), (federation.clients, 1))
-        return Kept(w[None], home, jnp.zeros(federation.clients, bool))
+        return Kept(w[None], config.first_homes(w, solver, federation, hyper), jnp.zeros(federation.clients, bool))
 
     def round(key: Array, state: Kept, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Kept, Info]:
         everyone, old, w = jnp.zeros_like(cohort.ids), state.home[cohort.ids], state.w

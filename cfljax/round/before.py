@@ -95,6 +95,11 @@ class Before:
         parts = [shortened(moves, similarity) for _, moves in self.updates_in_parts(start, ids, epochs, steps)]
         return np.concatenate(parts) if parts else np.zeros((0, self.model.size), np.float32)
 
+    def joining(self, start: np.ndarray, ids: np.ndarray, of: Callable[[np.ndarray], Array], **length: int | None) -> np.ndarray:
+        """i32[n]: what `of(updates f32[m, d])` says of clients that join later, and are billed then. `length`: epochs and steps."""
+        parts = self._train(length.get("epochs"), length.get("steps"))(self.key, self.federation, self.hyper, start, ids)
+        return np.concatenate([np.zeros(0, np.int32), *(np.asarray(of(moves)) for _, moves in parts)])
+
     def clusters(self, moves: np.ndarray, ids: np.ndarray) -> int:
         """Return the number of clusters: that of the options, or the one that these updates f32[n, d] show."""
         assert isinstance(self.config, auto.CountedConfig)

@@ -70,6 +70,8 @@ class Clustered(MethodConfig):
     """How many clients are drawn from each cluster in a round; None: the run's draw."""
     leaves_out = False
     """Whether some clients are in no cluster for good. They have the last model, which does not train."""
+    notes = 0
+    """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at first."""
     warmup_rounds = 0
     """The first rounds, in which all clients take part."""
     every = cast("int | None", None)
@@ -222,7 +224,7 @@ class Clustered(MethodConfig):
         """Gradients are no models, buffers are a momentum, and new clusters are not those that updates under way are of."""
         found = super().without
         if self.again is not None:
-            found["asynchronous"] = "with `every`, updates under way would be of clusters that are no more"
+            found["asynchronous"] = "with `every`, pending updates would belong to clusters that no longer exist"
         if self.buffers:
             found |= dict.fromkeys(("momentum", "optimizer"), "its momentum buffers are SGD's, with its option beta")
         if self.aggregate == "gradient":

@@ -10,7 +10,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels.mix import weights_by
-from cfljax.lazy import jnp
+from cfljax.lazy import jax, jnp
 from cfljax.local.averages import add_lengths, averages
 from cfljax.local.meter import branch, count_beside
 from cfljax.local.optimiser import decay_rate
@@ -126,7 +126,8 @@ class ClusteredMethod:
         arrived = jnp.int32(0)
         if config.joins_on_arrival and state.guess is not None:
             new = (state.labels < 0) & (federation.arrive <= cohort.round)
-            arrived = jnp.sum(new & federation.trains & (state.guess >= 0), dtype=jnp.int32)
+            if config.begins:
+                arrived = jnp.sum(new & federation.trains & (state.guess >= 0), dtype=jnp.int32)
             state = state._replace(labels=jnp.where(new, state.guess, state.labels))
         if config.clients_per_cluster is not None:
             clusters = state.clusters - config.leaves_out
@@ -140,7 +141,12 @@ class ClusteredMethod:
 
         def alike(cohort: Cohort) -> tuple[State, Info]:
             state, info = train(cohort)
-            return state, info._replace(finite=None)  # its length is that of the cohort
+            if self.solver.parts is None:
+                return state, info._replace(finite=None)  # its length is that of the cohort
+            there = jnp.where(cohort.mask, cohort.ids, federation.clients)
+            of_all = lambda each: jnp.zeros((federation.clients, *each.shape[1:]), each.dtype).at[there].set(each, mode="drop")  # noqa: E731
+            known = jax.tree.map(of_all, {"finite": info.finite, "home": info.home})
+            return state, info._replace(**known, cohort=full._replace(mask=of_all(cohort.mask)))
 
         return branch(t < config.warmup_rounds, lambda: alike(full), lambda: alike(cohort))
 
@@ -161,7 +167,9 @@ class ClusteredMethod:
             trained = trained._replace(mixed=trained.mixed._replace(nonfinite=jnp.sum(either, dtype=jnp.int32)))
             after = after._replace(whole=whole.mixed.new)
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
-        done = Done(which, trained.kept.moves, trained.kept.norm, trained.kept.finite, moved)
+        done = Done(which, trained.kept.moves, trained.kept.norm, trained.kept.finite, moved, trained.kept.home)
+        if config.notes:
+            trained = trained._replace(kept=trained.kept._replace(home=None))
         after = after._replace(memory=config.remember(ask, state, after, done))
         after = after._replace(memory=config.settle(state, after))
         shown = ask.diag | config.shows(ask, state, after, done)
@@ -188,6 +196,8 @@ class ClusteredMethod:
         if config.chooses:
             which = reseeded(key, which, federation, cohort, k, config.reseed, state.in_use)
         beside: dict[str, Array] = {"velocity": state.memory} if config.buffers else {}
+        if config.notes:
+            beside = {"home": jnp.full((cohort.ids.shape[0], config.notes), jnp.nan)}
         if state.whole is not None:
             beside = {"anchor": state.whole, "anchor_of": jnp.zeros_like(cohort.ids)}
         # noise of its own: the batches are those of the global model, but the sum is another one

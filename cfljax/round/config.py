@@ -171,7 +171,7 @@ class PersonalConfig(MethodConfig):
 
     own = True
     vectors_kept = 1
-    waits = "what its clients keep for themselves would be ahead of the clock"
+    waits = "its clients' state would change before their updates arrive"
 
 
 Config = TypeVar("Config", bound=MethodConfig, contravariant=True)

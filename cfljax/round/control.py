@@ -78,8 +78,8 @@ class Controlled(PersonalConfig):
     def no_feedback(self) -> str:
         """Control vectors hold what is dropped, or are sent."""
         if self.own_steps:
-            return "it sends control vectors beside updates, which have their own"
-        return "its h_i hold what is dropped already"
+            return "its control vectors contain dropped numbers already"
+        return "its h_i contain dropped numbers already"
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """Sums of updates, and of control vectors."""

@@ -69,7 +69,7 @@ class Peers(PersonalConfig):
     @property
     def without(self) -> dict[str, str]:
         """Noise and robust rules are for sums of updates."""
-        why = "each client gets a mixture of others' models, which is no sum of updates"
+        why = "each client gets a mixture of models, not a sum of updates"
         return super().without | (dict.fromkeys(("privacy.noise", "robust"), why) if self.sends else {})
 
     def releases(self, rounds: int) -> tuple[int, int]:

@@ -30,7 +30,7 @@ def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:
     ids = np.flatnonzero(np.asarray(federation.trains) & (np.asarray(federation.arrive) == 0))
     if len(ids) < max(clusters, 1):
         raise SpecError(
-            f'method "{method}": clusters = {clusters}, but only {len(ids)} clients with training data are there from the start; '
+            f'method "{method}": clusters = {clusters}, but only {len(ids)} clients with training data take part from the start; '
             "give fewer clusters or more clients"
         )
     return ids[np.argsort(np.asarray(federation.uid)[ids], kind="stable")].astype(np.int32)

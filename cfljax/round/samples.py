@@ -35,6 +35,14 @@ def sample_labels(solver: Solver, federation: Federation, cohort: Cohort) -> Arr
     return spread(of, ones, solver.plan, job_owners(federation, jobs))
 
 
+def count_labels(solver: Solver, federation: Federation) -> Array:
+    """f32[C, M]: how many training samples of each label each client has."""
+    everyone = jnp.arange(federation.clients, dtype=jnp.int32)
+    cohort = Cohort(everyone, federation.train.count > 0, jnp.ones(federation.clients), jnp.int32(0))
+    labels = sample_labels(solver, federation, cohort)
+    return jnp.zeros((federation.clients, federation.classes)).at[everyone[:, None], labels].add(in_lists(federation, cohort))
+
+
 def mean_over_samples(solver: Solver, federation: Federation, models: Array, who: Array, of: Of) -> Array:
     """f32[C, K]: the mean of the values `of` over the training samples of each client where `who` bool[C] is True. The time is that
     of their samples, and memory holds one block of samples."""

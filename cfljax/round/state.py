@@ -94,6 +94,8 @@ class Done(NamedTuple):
     """bool[S]: whether each update is finite."""
     moved: Array
     """bool[K]: which clusters had members with finite updates."""
+    notes: Array | None = None
+    """f32[S, notes]: what the method's own steps have noted, NaN where they have not; None: they do not."""
 
 
 def places(clusters: int) -> np.ndarray:

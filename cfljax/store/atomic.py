@@ -74,7 +74,7 @@ def store_errors(path: Path) -> Iterator[None]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         advice = "free some space" if full else "make the folder writable or choose another"
         reason = error.strerror or str(error)
-        raise StoreError(f"{path}: cannot write: {reason}; {advice}, then start again: what is done is kept") from error
+        raise StoreError(f"{path}: cannot write: {reason}; {advice}, then start again: finished work is kept") from error
 
 
 def sync_folder(folder: Path) -> None:

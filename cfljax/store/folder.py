@@ -73,7 +73,7 @@ class Folder:
         except Damaged as error:
             if not self.read_only:
                 self._move(path)
-            self.warn(f"{path}: damaged ({error}); it will be made again")
+            self.warn(f"{path}: damaged ({error}); it will be rebuilt")
             return None
 
     def log(self, event: Table) -> None:

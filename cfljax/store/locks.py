@@ -78,7 +78,7 @@ def claim(path: Path, wait: bool = False) -> Claim:
             else:
                 if claimed is not None:
                     return claimed
-    raise StoreError(f"{path}: other processes take and leave it all the time; start again")
+    raise StoreError(f"{path}: other processes hold this lock; start again")
 
 
 def _try_lock(path: Path, wait: bool) -> Claim | None:

@@ -27,7 +27,7 @@ RECORD_SCHEMA: dict[str, str] = {
     "config": "the resolved configuration, nested tables",
     "contents": "what the run read (data, partition, model.weights, …) -> SHA-256; empty where options and seed decide all",
     "varies": "dotted name -> value of the options that varied in the start that computed it; tables look at what varies now",
-    "diverged_at": "round at which a number stopped being finite, or null",
+    "diverged_at": "round at which a value became infinite or NaN, or null",
     "error": "one line, or null",
     "versions": "of cfljax, and what decides the bits: cfljax.software.software()",
     "device": "kind of the device (provenance())",

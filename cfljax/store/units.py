@@ -221,7 +221,7 @@ class Store(Folder):
     def set_aside_checkpoint(self, id: str, why: str) -> None:
         """Move a run's checkpoint out of the way, with a warning that says why it is of no use."""
         kept = self._move(self._checkpoint_file(id), "set_aside")
-        self.warn(f"checkpoint {id} is of no use: {why}; it is kept as {kept}, and its runs start again from round 0")
+        self.warn(f"checkpoint {id} cannot be used: {why}; it was moved to {kept}, and its runs start again from round 0")
 
     def remove_checkpoint(self, id: str) -> None:
         """Remove the state of a run that is done."""

@@ -11,13 +11,24 @@ from experiments.replication.claims import counted
 from experiments.replication.measured import Section
 from experiments.replication.paper_figures import step_of, text
 from experiments.replication.published import Claim
-from experiments.replication.verdicts import AGAIN, AT_SIZE, DIRECTION, FAILS, NO_TEST, NOT_RUN, PART, REPRODUCES, UNDECIDED
+from experiments.replication.verdicts import (
+    AGAIN,
+    AT_SIZE,
+    DIRECTION,
+    FAILS,
+    NO_TEST,
+    NOT_RUN,
+    PART,
+    REPRODUCES,
+    UNDECIDED,
+    Verdict,
+)
 
 COLOURS = {REPRODUCES: "#009e73", DIRECTION: "#0072b2", PART: "#8c6d00", FAILS: "#d55e00"}
 """Of verdicts; of all others grey."""
 SHORT = {REPRODUCES: "yes", DIRECTION: "in direction", PART: "less than half", FAILS: "no", UNDECIDED: "not decided"}
-SHORT |= {AT_SIZE: "small", AGAIN: "run again", NO_TEST: "no test", NOT_RUN: "not run"}
-WIDTH, LEFT, PLOT, ROW, HEAD, GAP = 440, 128, 214, 16, 22, 26
+SHORT |= {AGAIN: "run again", NO_TEST: "no test", NOT_RUN: "not run"}
+WIDTH, LEFT, PLOT, ROW, HEAD, GAP = 460, 128, 212, 16, 22, 26
 """Of a panel: its width, that of its names and of the plot; the height of a row, of its title, and what is below it."""
 COLUMNS = 2
 
@@ -29,7 +40,13 @@ class Row(NamedTuple):
     seeds: list[tuple[float, bool]]
     """(Number, whether it is at least that) of each seed."""
     published: float | None
-    word: str
+    verdict: Verdict
+
+    @property
+    def word(self) -> str:
+        """The verdict, of small runs with what they say."""
+        inner = self.verdict.why.removeprefix("small: ").partition(",")[0] if self.verdict.word == AT_SIZE else ""
+        return f"small, {SHORT[inner]}" if inner else SHORT[self.verdict.word]
 
 
 def panels(sections: Iterable[Section]) -> dict[str, list[Row]]:
@@ -42,7 +59,7 @@ def panels(sections: Iterable[Section]) -> dict[str, list[Row]]:
                 scale = 100.0 if claim.kind == "reduction" else 1.0
                 published = section.published.cell(claim.cells[0]).published if claim.kind == "within" else claim.published
                 shown = None if published is None else scale * published
-                found.setdefault(title, []).append(Row(name, _seeds(claim, section), shown, verdict.word))
+                found.setdefault(title, []).append(Row(name, _seeds(claim, section), shown, verdict))
     return found
 
 
@@ -89,9 +106,9 @@ def _panel(title: str, rows: Sequence[Row], x: float, y: float) -> list[str]:
         parts.append(f'<path d="M{at(value):.1f} {y + HEAD - 2:.0f}V{bottom:.0f}" stroke="{dark}"/>')
         parts.append(text(at(value), bottom + 12, f"{value:.6g}", "middle", 10))
     for i, row in enumerate(rows):
-        middle, colour = y + HEAD + ROW * (i + 0.5), COLOURS.get(row.word, "#777")
+        middle, colour = y + HEAD + ROW * (i + 0.5), COLOURS.get(row.verdict.word, "#777")
         parts.append(text(x + LEFT - 6, middle + 4, row.name, "end"))
-        parts.append(text(x + LEFT + PLOT + 8, middle + 4, SHORT[row.word], fill=colour))
+        parts.append(text(x + LEFT + PLOT + 8, middle + 4, row.word, fill=colour))
         for number, least in row.seeds:
             fill = "none" if least else colour
             parts.append(f'<circle cx="{at(number):.1f}" cy="{middle:.1f}" r="3" fill="{fill}" stroke="{colour}" opacity=".8"/>')

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from experiments.replication.measured import Section, with_draws
-from experiments.replication.published import Claim, Page
+from experiments.replication.papers import Page
+from experiments.replication.published import Claim
 from experiments.replication.tables import table
 from experiments.replication.verdicts import (
     AGAIN,
@@ -39,7 +40,6 @@ WITH = {
     PART: "less than half with",
     FAILS: "not with",
     UNDECIDED: "not decided with",
-    AT_SIZE: "small with",
     AGAIN: "to be run again with",
     NO_TEST: "no test with",
 }
@@ -56,8 +56,8 @@ class Line(NamedTuple):
     section: Section
     claim: Claim
     verdict: Verdict
-    others: list[tuple[str, str]]
-    """(Word, setting) of the same claim in the other settings in which it was tried."""
+    others: list[tuple[Verdict, str]]
+    """(Verdict, setting) of the same claim in the other settings in which it was tried."""
 
 
 def lines(sections: Iterable[Section]) -> list[Line]:
@@ -74,15 +74,15 @@ def lines(sections: Iterable[Section]) -> list[Line]:
                 continue
             better = BEST.index(verdict.word) < BEST.index(line.verdict.word)
             if better and (claim.up_to or line.verdict.word == NOT_RUN):
-                found[key] = Line(section, claim, verdict, [*line.others, (line.verdict.word, line.claim.setting)])
+                found[key] = Line(section, claim, verdict, [*line.others, (line.verdict, line.claim.setting)])
             else:
-                line.others.append((verdict.word, claim.setting))
+                line.others.append((verdict, claim.setting))
     return [_open(line) for line in found.values()]
 
 
 def _open(line: Line) -> Line:
     """Return an "up to" as not decided where it is refuted in the settings that were run, and there are others."""
-    left = sum(word == NOT_RUN for word, _ in line.others)
+    left = sum(verdict.word == NOT_RUN for verdict, _ in line.others)
     if not (line.claim.up_to and left and line.verdict.word in (PART, FAILS)):
         return line
     why = f"{line.verdict.word} in the settings that were run; {left} of {len(line.others) + 1} were not"
@@ -128,8 +128,9 @@ def claims(page: Page, sections: list[Section], to: str, left: Hours) -> str:
 
 
 def short_table(every: list[Line], left: Hours) -> str:
-    """The same for some claims of a paper, without its tables. What its figure shows is not said again."""
-    return table(HEAD, [_row(line._replace(others=[]) if line.claim.panel else line, left) for line in every])
+    """The same for some claims of a paper, each with its table or figure. What the page's figure shows is not said again."""
+    rows = [(line, _row(line._replace(others=[]) if line.claim.panel else line, left)) for line in every]
+    return table(HEAD, [[f"{line.section.published.title.partition(': ')[0]}: {text}", *rest] for line, (text, *rest) in rows])
 
 
 def _row(line: Line, left: Hours) -> list[str]:
@@ -144,14 +145,17 @@ def _counted(words: Counter[str]) -> str:
 
 def _why(line: Line, left: Hours) -> str:
     """Return what the verdict rests on beside the numbers, in some words, and what more runs would take."""
-    others = [(word, setting) for word, setting in line.others if word != NOT_RUN]
+    others = [(verdict, setting) for verdict, setting in line.others if verdict.word != NOT_RUN]
     more = ""
     if line.verdict.word != NOT_RUN and others and line.claim.setting and all(setting for _, setting in others):
-        tried = [(line.verdict.word, line.claim.setting), *others]
-        words = [word for word in WORDS if any(word == other for other, _ in tried)]
-        more = "; ".join(f"{WITH[word]} {' / '.join(setting for other, setting in tried if other == word)}" for word in words)
+        named: dict[str, list[str]] = {}
+        for verdict, setting in sorted([(line.verdict, line.claim.setting), *others], key=lambda tried: WORDS.index(tried[0].word)):
+            word = f"{verdict.why.partition(',')[0]} with" if verdict.word == AT_SIZE else WITH[verdict.word]
+            named.setdefault(word, []).append(setting)
+        more = "; ".join(f"{word} {' / '.join(settings)}" for word, settings in named.items())
     elif line.verdict.word != NOT_RUN and others:
-        more = f"in {len(others)} other setting{'s' if len(others) > 1 else ''}: {_counted(Counter(word for word, _ in others))}"
+        words = Counter(verdict.word for verdict, _ in others)
+        more = f"in {len(others)} other setting{'s' if len(others) > 1 else ''}: {_counted(words)}"
     needs = time_of(left[line.claim.job]) if line.verdict.word in OPEN and line.claim.job in left else ""
     why = "" if line.verdict.word == NOT_RUN else line.verdict.why
     parts = (why, line.claim.small, line.verdict.cost, more, f"decided in {needs}" if needs else "")

@@ -14,8 +14,9 @@ from experiments.replication import overview
 from experiments.replication.effects import effects, panels
 from experiments.replication.measured import Section, section
 from experiments.replication.paper_figures import colours_of, picture
-from experiments.replication.published import Page, read_published
-from experiments.replication.tables import section_text
+from experiments.replication.papers import Page
+from experiments.replication.published import read_published
+from experiments.replication.tables import not_run, section_text
 from experiments.todo import Hours, hours_left
 
 Paths = Sequence[str | os.PathLike[str]]
@@ -81,9 +82,11 @@ def _paper(page: Page, name: str, own: list[Section], left: Hours) -> dict[str, 
         images = {image: number for image, number in images.items() if any(each.drawn_runs[number])}
         found |= {image: picture(each, number, colours) for image, number in images.items()}
         pictures = "\n".join(f"![{each.published.figures[number].title}]({image})" for image, number in images.items())
-        parts.append(folded(each.published.title, section_text(each, pictures, known)))
         if each.units:
+            parts.append(folded(each.published.title, section_text(each, pictures, known)))
             known.setdefault(each.published.sweep, each.published.title)
+    waiting = [f"- {each.published.title}: {not_run(each.published, left)}" for each in own if not each.units]
+    parts += [folded("Not run yet", "\n".join(waiting))] if waiting else []
     return found | {f"{paper.file}.md": _joined(parts)}
 
 

@@ -1,4 +1,4 @@
-"""Enters: a Section with a figure. Leaves: its curves over rounds as SVG, the published points and levels beside them."""
+"""Enters: a Section with a figure. Leaves: its curves over rounds as SVG, the published points beside them."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def picture(section: Section, number: int, colours: Mapping[str, str] = MappingP
     figure = section.published.figures[number]
     percent = section.published.unit == "%" and figure.history not in NO_FRACTIONS
     scale = section.published.scale if percent else 1.0
-    published, levels = figure.points or {}, figure.levels or {}
+    published = figure.points or {}
     curves = [_curve(units, figure.history, scale) for units in section.drawn_runs[number]]
-    ends = _ends(curves, [point for points in published.values() for point in points], list(levels.values()))
+    ends = _ends(curves, [point for points in published.values() for point in points])
     axes = _Axes(*ends)
     unit = " (%)" if percent else ""
     parts = [*axes.lines(), text(LEFT, 16, figure.title, size=13)]
@@ -72,13 +72,9 @@ def picture(section: Section, number: int, colours: Mapping[str, str] = MappingP
             parts.append(
                 f'<circle cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="3.5" fill="none" stroke="{colour}" stroke-width="1.6"/>'
             )
-        if (level := levels.get(name)) is not None:
-            y = axes.y(level)
-            parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="{colour}" stroke-dasharray="3 4" opacity=".8"/>')
     parts += _labels(labels)
-    if published or levels:
-        said = " and ".join(w for w, there in (("circles", published), ("dashes", levels)) if there)
-        parts.append(text(WIDTH - RIGHT + 8, HEIGHT - 4, f"{said}: published"))
+    if published:
+        parts.append(text(WIDTH - RIGHT + 8, HEIGHT - 4, "circles: published"))
     box = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
     body = "\n".join(part for part in parts if part)
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box} font-family="sans-serif" font-size="11">\n{_GROUND}\n{body}\n</svg>\n'
@@ -114,12 +110,12 @@ def _curve(units: list[Unit], history: str, scale: float) -> Curve | None:
     return Curve(rounds, lines.mean(0), lines.min(0), lines.max(0), len(known), len(common))
 
 
-def _ends(curves: list[Curve | None], points: list[list[float]], levels: list[float]) -> tuple[float, float, float]:
+def _ends(curves: list[Curve | None], points: list[list[float]]) -> tuple[float, float, float]:
     """(last round, least, most) of what is drawn; the least is that of the means, so that one bad start does not press all else."""
     drawn = [curve for curve in curves if curve is not None]
     last = max([float(curve.rounds[-1]) for curve in drawn] + [point[0] for point in points] + [1.0])
     numbers = [float(np.quantile(curve.mean, 0.03)) for curve in drawn] + [float(curve.high.max()) for curve in drawn]
-    numbers += [point[1] for point in points] + levels
+    numbers += [point[1] for point in points]
     low, high = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
     return last, low, high if high > low else low + 1.0
 

@@ -32,7 +32,6 @@
     history = "accuracy"
     curves = { "FedAvg" = { label = "fedavg" } }     # name -> what selects its runs
     points = { "FedAvg" = [[10, 78.5]] }             # published points (round, number) of these curves
-    levels = { "FedAvg" = 89.8 }                     # published numbers without a round
 
 A folder of them may hold `page.toml`: `title`, `text`, `files` (the order in which they are shown), and for each paper a
 `[[papers]]` with `name`, `file` (its page's name), `says` (what holds, in a sentence) and `findings`.
@@ -42,7 +41,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -52,6 +50,7 @@ from cfljax.config.read import one_line
 from cfljax.config.toml import load
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, check, option, show
+from experiments.replication.papers import Page, Paper
 from experiments.replication.quantity import Quantity, read_quantity
 
 PAGE = "page.toml"
@@ -143,18 +142,15 @@ class Figure:
     """Name of a curve -> what selects its runs."""
     points: Table | None = None
     """Name of a curve -> its published points, pairs of a round and a number."""
-    levels: Table | None = None
-    """Name of a curve -> a published number that belongs to no round."""
 
     def check(self, where: str) -> None:
         """SpecError for a curve without runs, or points of none; `where` is the figure's key in the file."""
         _not_blank(f"{where}.title", self.title)
         if not self.curves:
             raise SpecError(f"{where}.curves: must name curves and what selects their runs")
-        for key in ("points", "levels"):
-            for name in getattr(self, key) or {}:
-                if name not in self.curves:
-                    raise SpecError(f"{where}.{key}: {show(name)} is no curve" + suggest(name, list(self.curves)))
+        for name in self.points or {}:
+            if name not in self.curves:
+                raise SpecError(f"{where}.points: {show(name)} is no curve" + suggest(name, list(self.curves)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,34 +180,6 @@ class Published:
     def cell(self, name: str) -> Cell:
         """The cell of that name."""
         return next(cell for cell in self.cells if cell.name == name)
-
-
-@dataclasses.dataclass(frozen=True)
-class Paper:
-    """What is said of a paper by hand."""
-
-    name: str
-    """As `paper` of its files has it."""
-    file: str
-    """The name of its page, without `.md`."""
-    says: str = ""
-    """What holds, in a sentence."""
-    findings: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Page:
-    """The title and the text of the page, the order of the files in a folder of them, and the papers."""
-
-    title: str
-    text: str
-    files: tuple[str, ...] = ()
-    papers: tuple[Paper, ...] = ()
-
-    def paper(self, name: str) -> Paper:
-        """The paper of that name; one without words if nothing is said of it."""
-        plain = re.sub(r"\W+", "_", name.split(" (")[0].lower()).strip("_")
-        return next((paper for paper in self.papers if paper.name == name), Paper(name, plain))
 
 
 def read_published(paths: Sequence[str | os.PathLike[str]]) -> tuple[Page, list[Published]]:

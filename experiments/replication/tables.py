@@ -11,6 +11,7 @@ from experiments.replication.measured import Section
 from experiments.replication.provenance import provenance
 from experiments.replication.published import Cell, Published
 from experiments.replication.verdicts import NOT_RUN, Measured
+from experiments.todo import time_of
 
 WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_last10": "mean of the last ten evaluations"}
 """Names of quantities in the headings of tables."""
@@ -35,6 +36,11 @@ def section_text(each: Section, pictures: str = "", known: Mapping[str, str] | N
         rows.append([f"(ours) {words}" if claim.ours else words, f"**{decided.word}**", numbers])
     parts += [table(["claim", "verdict", "found"], rows)] if rows else []
     return "\n\n".join([*parts, *([published.notes.strip()] if published.notes else [])])
+
+
+def not_run(of: Published, left: Mapping[str, float]) -> str:
+    """The command of a table without runs, and how long it takes. `left`: hours of jobs."""
+    return f"`cfljax sweep experiments/{of.spec}`" + (f", {time_of(left[of.job])}" if of.job in left else "")
 
 
 def _cells(each: Section, brief: bool) -> str:

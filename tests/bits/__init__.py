@@ -3,13 +3,23 @@
 python -m tests.bits [--quick] [--only "PATTERN"] [--part K/N] [--cache DIR] [--list]
 """
 
-EXPECTED = {
-    "*/fesem* *": (None, "FeSEM as its authors' program has it is the default, and FedGroup's program an option"),
-    "*/pacfl* *": (None, "PACFL's default is a published distance, and ours an option; distances other than vectors go by client"),
-} | {
-    f"* summary/{name}_at_best_val": (None, "new: what tables show beside the accuracy, of the same evaluation")
-    for name in ("accuracy_worst10", "ari", "nmi", "clusters")
-}
+EXPECTED = (
+    {
+        "*/fesem* *": (None, "FeSEM as its authors' program has it is the default, and FedGroup's program an option"),
+        "*/pacfl* *": (
+            None,
+            "PACFL's default is a published distance, and ours an option; distances other than vectors go by client",
+        ),
+    }
+    | {
+        f"* summary/{name}_at_best_val": (None, "new: what tables show beside the accuracy, of the same evaluation")
+        for name in ("accuracy_worst10", "ari", "nmi", "clusters")
+    }
+    | {
+        f"*/{name}* *": (None, "new: the method")
+        for name in ("ocfl_zuziak", "cfl_gp", "sr_fca", "fedgwc", "adaptive_fedavg", "fedrod")
+    }
+)
 """What may differ, and why: "SPEC ARRAY" -> (tolerance, reason), both with * and ? as in names of files. Numbers may be off by the
 tolerance, absolute or relative; with None an array may be anything, or be absent. For example:
 

@@ -52,6 +52,11 @@ METHODS = {
     "lg_fedavg": {},
     "fedrep": {"head_epochs": 2},
     "fedbabu": {},
+    "adaptive_fedavg": {},
+    "fedrod": {},
+    "fedgwc": {"clients_per_cluster": 5, "eps": 0.1},
+    "sr_fca": {"refine_every": 2, "pretrain_epochs": 2},
+    "cfl_gp": {"clusters": 3, "period": 1},
     "ocfl_zuziak": {"max_clusters": 20, "train": {"participation": 1.0}},
 }
 """Every method, with what it needs to do something in five rounds on twenty clients."""

@@ -95,7 +95,7 @@ DATA = [
     ({"name": "digits", "seed": "runs"}, 'data.seed = "runs"', 'did you mean "run"'),
     ({"name": "digits", "normalise": "pixels"}, "data.normalise", 'did you mean "pixel"'),
     ({"name": "digits", "path": 3}, "data.path = 3", "string"),
-    ({"name": "digits", "arrive": {"clients": 5}}, "data.arrive", "say when"),
+    ({"name": "digits", "arrive": {"clients": 5}}, "data.arrive", "give the time"),
     ({"name": "digits", "arrive": {"round": 5}}, "data.arrive", "clients"),
     ({"name": "digits", "arrive": {"clients": 5, "rate": 0.1, "round": 3}}, "data.arrive", "give either clients"),
     ({"name": "digits", "arrive": {"rate": 0.1, "from": 9, "until": 3}}, "data.arrive.until = 3", "before from"),

@@ -126,7 +126,7 @@ def test_a_model_for_each_of_a_million_clients_is_refused_with_the_figure(name):
 @pytest.mark.parametrize("name", ["scaffold", "feddyn"])
 def test_so_is_a_control_vector_for_each_of_them(name):
     (batch,) = real(name)
-    with pytest.raises(SpecError, match=f"{name}: what it holds for each client .* would take 75.8 GB of memory"):
+    with pytest.raises(SpecError, match=f"{name}: its state per client .* would take 75.8 GB of memory"):
         check_memory(batch, MILLION, 8 * 10**9)
 
 

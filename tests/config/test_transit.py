@@ -103,7 +103,7 @@ def test_mistakes_are_one_line(train, words):
 
 
 def test_noise_and_robust_rules_exclude_each_other(accountant):
-    with pytest.raises(SpecError, match="measured for weighted sums"):
+    with pytest.raises(SpecError, match="defined for weighted sums"):
         runs(spec(train={"privacy": {"clip": 1, "noise": 1}, "robust": "median"}))
     assert runs(spec(train={"privacy": {"clip": 1}, "robust": "median"}))
 

@@ -106,7 +106,7 @@ def test_a_sweep_says_what_it_computes_on_and_that_an_accelerator_is_not_used(tm
     assert list_messages(machines.cpu(2), tmp_path) == []
     (tmp_path / "accel0").touch()
     (line,) = list_messages(machines.cpu(2), tmp_path)
-    assert line.startswith("computing on the CPU, though there is an accelerator: ") and 'pip install "jax[tpu]"' in line
+    assert line.startswith("computing on the CPU, although there is an accelerator: ") and 'pip install "jax[tpu]"' in line
     (tmp_path / "accel0").rename(tmp_path / "nvidia0")
     assert "jax[cuda12]" in list_messages(machines.cpu(2), tmp_path)[0]
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")

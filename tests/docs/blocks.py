@@ -19,9 +19,9 @@ FENCE = re.compile(
     r'(?:<!-- test: (?P<mark>[^>]*?) -->\n)?^```(?P<lang>\w*)(?: title="(?P<title>[^"]+)")?[^\n]*\n(?P<text>.*?)^```$', re.M | re.S
 )
 
-SEARCHED = """hyperparameter, personalized, installation, reproducibility, significance, random seed, communication cost, feature skew,
-quantity skew, class imbalance, label skew, out of memory, confusion matrix, custom dataset, troubleshooting, license, upgrade,
-early stopping""".replace("\n", " ").split(", ")
+SEARCHED = """hyperparameter, personalized, installation, reproducibility, significance, random seed, communication cost,
+label skew, feature skew, quantity skew, class imbalance, out of memory, confusion matrix, custom dataset, troubleshooting,
+license, upgrade, early stopping""".replace("\n", " ").split(", ")
 """What readers search for: the words are on some page."""
 
 

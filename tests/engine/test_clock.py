@@ -315,7 +315,7 @@ def test_training_in_a_loop_of_the_methods_own_is_refused():
         return each, info
 
     numbers = {name: jnp.float32(value) for name, value in hyper().items()}
-    with pytest.raises(SpecError, match="in a loop or a branch of JAX"):
+    with pytest.raises(SpecError, match="inside a loop or branch of JAX"):
         wall.run_timed(go, vector(), lambda state: state, wall.start_clock(1, numbers), federation(), numbers, jnp.int32(0))
 
 

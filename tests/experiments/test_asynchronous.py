@@ -43,10 +43,14 @@ def test_a_run_without_it_keeps_its_id():
         ({"grace": 2}, {}, r'train.asynchronous.grace = 2.0: belongs to staleness = "hinge"'),
         ({"staleness": "none", "exponent": 2}, {}, r'exponent = 2.0: belongs to staleness = "polynomial"'),
         (SOME, {"clock": "none"}, r"train.asynchronous: updates arrive by a simulated clock; add train.clock"),
-        (SOME, {"clock": {"deadline_s": 2}}, r"train.asynchronous with train.clock.deadline_s = 2.0: nobody is waited for"),
-        (SOME, {"plan": {"stream": 2}}, r"train.plan.stream = 2: train.asynchronous keeps all updates in flight"),
-        ({"buffer": 5}, {}, r"train.asynchronous.buffer = 5: 4 clients are under way at a time \(train.participation\)"),
-        ({"buffer": 4}, {"participation": 0.5}, r"train.asynchronous.buffer = 4: 3 clients are under way"),
+        (
+            SOME,
+            {"clock": {"deadline_s": 2}},
+            r"train.asynchronous with train.clock.deadline_s = 2.0: an asynchronous server has no deadline",
+        ),
+        (SOME, {"plan": {"stream": 2}}, r"train.plan.stream = 2: train.asynchronous keeps all pending updates"),
+        ({"buffer": 5}, {}, r"train.asynchronous.buffer = 5: 4 clients train at a time \(train.participation\)"),
+        ({"buffer": 4}, {"participation": 0.5}, r"train.asynchronous.buffer = 4: 3 clients train"),
     ],
 )
 def test_mistakes_get_a_line_before_any_data_is_loaded(table, more, told):
@@ -57,7 +61,7 @@ def test_mistakes_get_a_line_before_any_data_is_loaded(table, more, told):
 
 def test_a_buffer_larger_than_the_clients_that_the_data_have_is_refused_when_they_are_known():
     late = {"data": BLOBS | {"new_clients": {"share": 0.34, "shots": 5, "steps": [0]}}, "model": "mclr", "method": "fedavg"}
-    with pytest.raises(SpecError, match=r"train.asynchronous.buffer = 6: 4 clients are under way"):
+    with pytest.raises(SpecError, match=r"train.asynchronous.buffer = 6: 4 clients train"):
         cfljax.run(**late, train=TRAIN | {"participation": 1.0, "asynchronous": {"buffer": 6}})
 
 

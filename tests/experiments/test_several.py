@@ -83,9 +83,9 @@ def test_other_partitions_divide_them(name, folder):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"method": "fedem"}, "mixes the probabilities"),
-        ({"method": "fedrc"}, "mixes the probabilities"),
-        ({"method": "ccs_rfedavg"}, "counts samples by their label"),
+        ({"method": "fedem"}, "mixes class probabilities"),
+        ({"method": "fedrc"}, "mixes class probabilities"),
+        ({"method": "ccs_rfedavg"}, "counts samples by label"),
         ({"method": "pacfl"}, 'method.pacfl.how = "vectors": .*; set how = "smallest"'),
         ({"train": {"attack": {"name": "label_flip", "share": 0.25}}}, "take another attack"),
         ({"data": SET | {"drift": {"at": [1], "what": "labels"}}}, "data.drift.what"),

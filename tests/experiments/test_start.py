@@ -104,7 +104,7 @@ def test_personal_methods_adapt_too(method, begun):
 
 
 def test_equal_starts_of_clusters_that_are_chosen_by_loss_are_warned_of(begun):
-    with pytest.warns(SpecWarning, match=r"all its clusters begin equal.*model.jitter"):
+    with pytest.warns(SpecWarning, match=r"all clusters begin equal.*model.jitter"):
         from_file(begun, {"name": "ifca", "clusters": 2}, train={"rounds": 1})
     with warnings.catch_warnings():
         warnings.simplefilter("error", SpecWarning)
@@ -142,7 +142,7 @@ def test_a_dry_run_says_what_the_features_take(begun):
         ({"weights": "FILE"}, {"lora": {"wher": "all"}}, {}, 'did you mean "where"'),
         ({"weights": "FILE"}, {"lora": {"where": "heads"}}, {}, "train.lora.where"),
         ({"weights": "FILE", "frozen": "body"}, {"lora": {"rank": 2}}, {}, "leave out one"),
-        ({"weights": "FILE", "frozen": "body"}, {"freeze": "body"}, {}, "train.freeze divides"),
+        ({"weights": "FILE", "frozen": "body"}, {"freeze": "body"}, {}, "train.freeze needs the parts"),
         (
             {"weights": "FILE", "frozen": "body"},
             {},
@@ -188,10 +188,10 @@ def test_a_model_of_ones_own_may_have_a_frozen_body_if_its_head_is_its_last_step
 @pytest.mark.parametrize(
     ("model", "data", "words"),
     [
-        ({"vocabulary": 5}, {}, "model.vocabulary: there is the token 9, and 5 tokens; give 10 or more"),
+        ({"vocabulary": 5}, {}, "model.vocabulary: token 9 is beyond its 5 tokens; give 10 or more"),
         ({}, {}, "give 10 or more"),
-        ({"vocabulary": 10}, {"normalise": "pixel"}, "changes the numbers of tokens"),
-        ({"vocabulary": 10}, {"shift": 0.5}, "needs numbers of tokens"),
+        ({"vocabulary": 10}, {"normalise": "pixel"}, "would change token ids"),
+        ({"vocabulary": 10}, {"shift": 0.5}, "needs token ids"),
     ],
 )
 def test_numbers_that_are_no_tokens_are_refused(model, data, words):

@@ -185,15 +185,19 @@ def test_a_change_of_a_file_that_no_round_sees_is_refused(tmp_path):
         ({"at": [3], "share": 0}, ROTATED, r"data.drift.share = 0.0: must be greater than 0"),
         ({"at": [3], "shares": 1}, ROTATED, r"data.drift.shares: there is no such option.*share"),
         ({"at": [3], "what": "images"}, ROTATED, r'data.drift.what = "images": unknown'),
-        ({"at": [3], "file": "x.csv"}, ROTATED, r"data.drift.at = \[3\]: file says who changes and when; leave at out"),
+        ({"at": [3], "file": "x.csv"}, ROTATED, r"data.drift.at = \[3\]: the file lists all changes; leave at out"),
         (
             {"at": [3]},
             {"name": "digits", "partition": "dirichlet"},
-            r'data.drift.what = "group": partition "dirichlet" has no groups',
+            r'data.drift.what = "group": partition "dirichlet" does not transform',
         ),
-        ({"at": [3]}, {"name": "digits", "partition": "shards"}, r'data.drift.what = "group": partition "shards" has no groups'),
-        ({"at": [3]}, ROTATED | {"groups": 1}, r'data.drift.what = "group": partition "rotated" has no groups'),
-        ({"at": [3], "what": "rotation"}, ROTATED, r'data.drift.what = "rotation": partition "rotated" turns the images already'),
+        (
+            {"at": [3]},
+            {"name": "digits", "partition": "shards"},
+            r'data.drift.what = "group": partition "shards" does not transform',
+        ),
+        ({"at": [3]}, ROTATED | {"groups": 1}, r'data.drift.what = "group": partition "rotated" does not transform'),
+        ({"at": [3], "what": "rotation"}, ROTATED, r'data.drift.what = "rotation": partition "rotated" rotates the images already'),
     ],
 )
 def test_a_mistake_is_one_line_before_any_data_are_loaded(table, data, why):

@@ -234,12 +234,6 @@ def test_dirichlet_uses_every_sample_and_keeps_the_minimum():
     assert min(len(rows) for rows in made.train) >= 25
 
 
-def test_sattlers_case_turns_half_of_the_clients_upside_down():
-    made = parts("dirichlet", fake(3000, shape=(3, 3)), clients=10, alpha=1.0, rotate=2)
-    assert made.group.tolist() == [0] * 5 + [1] * 5
-    assert np.array_equal(made.pixels, [np.arange(9), np.arange(9)[::-1]])
-
-
 def test_quantity_sizes_follow_the_mean_and_the_minimum():
     made = parts("quantity", fake(6000), clients=40, samples_per_client=100, min_samples=7)
     sizes = np.array([len(rows) for rows in made.train])

@@ -1,6 +1,7 @@
 """`data.views`: shifts that combine, against counts made by hand in plain numpy."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from cfljax.commands.describe import describe
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.experiment.federations import host_federation
+from cfljax.federation import VIEWS
 from cfljax.federation.common import labels_seen
 from cfljax.federation.corruptions import corrupt_images
 from cfljax.federation.pack import pack
@@ -23,9 +25,8 @@ BOTH = ["label_swap", {"name": "rotated", "groups": 2}]
 COPIED = [{"name": "label_permutation", "groups": 2}, {"name": "rotated", "groups": 4, "copies": True}]
 
 
-def run_of(data, **train):
-    spec = {"data": {"name": "digits"} | data, "model": "mclr", "method": ["fedavg"], "train": {"rounds": 9} | train}
-    return read_spec(spec).runs()[0]
+def run_of(data):
+    return read_spec({"data": {"name": "digits"} | data, "method": ["fedavg"], "train": {"rounds": 9}}).runs()[0]
 
 
 def dealt(source, seed=0, **data):
@@ -44,8 +45,7 @@ def test_label_mixes_and_two_views_by_hand():
     for order in (np.arange(20), np.random.default_rng(1).permutation(20)):
         shown = what_clients_see(pad(federation, samples=2, rng=np.random.default_rng(0)).take(order), 0)
         for client, (_, x, y) in zip(order, shown, strict=True):
-            swap, turn = divmod(made.group[client], 2)
-            rows = made.train[client]
+            (swap, turn), rows = divmod(made.group[client], 2), made.train[client]
             assert np.array_equal(x, np.rot90(source.x_train[rows], 2 * turn, axes=(1, 2)))
             assert np.array_equal(y, swaps[swap][source.y_train[rows]])
             assert np.array_equal(counts[client], np.bincount(swaps[swap][source.y_train[rows]], minlength=10))
@@ -53,14 +53,11 @@ def test_label_mixes_and_two_views_by_hand():
 
 def test_labels_change_in_the_order_of_the_list_and_shifts_add_up():
     views = ["label_swap", {"name": "label_permutation", "groups": 2}, "feature_shift"]
-    source = fake()
-    made, (alone, _, shift) = dealt(source, views=views, clients=16), [dealt(source, views=[v], clients=16) for v in views]
-    permuted = dealt(source, views=views[1:2], clients=16)
-    for client, group in enumerate(made.group):
+    made, *(swapped, permuted, shifted) = (dealt(fake(), views=each, clients=16) for each in (views, *([v] for v in views)))
+    for view, group in zip(made.view, made.group, strict=True):
         a, b, c = np.unravel_index(group, (4, 2, 2))
-        view = made.view[client]
-        assert np.array_equal(made.labels[view], permuted.labels[b][alone.labels[a]])
-        assert (made.gain[view], made.offset[view]) == (shift.gain[c], shift.offset[c])
+        assert np.array_equal(made.labels[view], permuted.labels[b][swapped.labels[a]])
+        assert (made.gain[view], made.offset[view]) == (shifted.gain[c], shifted.offset[c])
 
 
 def test_views_cross_the_groups_of_the_partition():
@@ -105,12 +102,11 @@ def test_nobody_trains_on_a_validation_sample_in_any_group(views):
     data = {"partition": "dirichlet", "clients": 24, "alpha": 1.0, "views": views, "validation": 0.2, "seed": "run"}
     drift = {"at": [3], "what": "labels"}
     run = run_of(data | {"drift": drift, "arrive": {"clients": 3, "round": 2}, "new_clients": {"share": 0.2, "shots": 5}})
-    federation, made = host_federation(run), run.data.drawn_for(0).deal(run.data.drawn_for(0).load())
-    source = run.data.drawn_for(0).load()
-    unique = {tuple(x.ravel()): row for row, x in enumerate(source.x_train)}  # digits repeat hardly an image
+    federation, source = host_federation(run), run.data.drawn_for(0).load()
+    made = run.data.drawn_for(0).deal(source)
     origin = np.arange(len(source.y_train)) if made.origin is None else made.origin
     of_pool = {tuple(x.ravel()): origin[row] for row, x in enumerate((made.source or source).x_train)}
-    assert len(unique) == len(source.y_train)
+    assert len({tuple(x.ravel()) for x in source.x_train}) == len(source.y_train)  # no image is there twice
 
     def rows(split):
         used = [np.asarray(split.rows)[int(a) : int(a) + int(n)] for a, n in zip(split.start, split.count, strict=True)]
@@ -148,21 +144,11 @@ def test_a_run_is_scored_against_each_view_alone(tmp_path):
     assert row["ari_rotated"] == pytest.approx(adjusted_rand_score(combined % 2, combined))
 
 
-SHORT = {
-    "rotated": "0a5c0309ba0a3ce7",
-    "label_swap": "6b0bd3f875ad856a",
-    "label_permutation": "d8c500fe08107ade",
-    "feature_shift": "3b4bbfdecf123f76",
-    "corrupted": "827d163327a0ea5d",
-}
-"""SHA-256 of the partitions before there were views."""
-
-
-@pytest.mark.parametrize("name", SHORT)
-def test_partitions_of_one_view_keep_their_bits(name):
-    assert hash_parts(parts(name, fake(shape=(8, 8, 3)), clients=12, test_clients=4))[:16] == SHORT[name]
-    with pytest.raises(SpecError, match=f'data.views: partition "{name}" is a view itself'):
-        run_of({"partition": name, "views": [name]})
+@pytest.mark.parametrize("name", list(VIEWS))
+def test_partitions_of_one_view_keep_the_bits_that_they_had_before_there_were_views(name):
+    bits = {"rotated": "0a5c0309", "label_swap": "6b0bd3f8", "label_permutation": "d8c500fe", "feature_shift": "3b4bbfde"}
+    made = parts(name, fake(shape=(8, 8, 3)), clients=12, test_clients=4)
+    assert hash_parts(made)[:8] == (bits | {"corrupted": "827d1633"})[name]
 
 
 def test_clients_of_equal_size_draw_mixes_of_classes():
@@ -170,6 +156,16 @@ def test_clients_of_equal_size_draw_mixes_of_classes():
     assert {len(rows) for rows in made.train} == {30} and len(np.unique(np.concatenate(made.train))) == 1200
     mixes = np.array([np.bincount(fake().y_train[rows], minlength=10) for rows in made.train[:20]])
     assert 1.5 < (mixes > 0).sum(1).mean() < 6
+    made = parts("dirichlet", fake(), clients=40, alpha=0.1, of_each_class=2)
+    assert min(np.bincount(fake().y_train[rows], minlength=10).min() for rows in made.train) == 2
+
+
+@pytest.mark.parametrize(("name", "groups"), [("fedrc", [12, 9, 9]), ("cfl_gp", [8, 8]), ("fedccfa", [20]), ("anda", [5, 5])])
+def test_published_protocols_are_specs_of_two_sizes(name, groups):
+    path = Path(__file__).parents[2] / "experiments" / "protocols" / f"{name}.toml"
+    full, small = read_spec(path).runs(), read_spec(path, ["size=small"]).runs()
+    assert {run.data.parts.clients for run in full} != {run.data.parts.clients for run in small} or name == "anda"
+    assert np.bincount(host_federation(small[0]).group).tolist() == groups
 
 
 def test_a_spec_says_views_once_and_a_list_of_lists_is_an_axis():
@@ -196,15 +192,13 @@ def test_a_spec_says_views_once_and_a_list_of_lists_is_an_axis():
         ({"views": ["rotated"], "true_groups": "label_swap"}, 'data.true_groups = "label_swap": no such view'),
         ({"views": ["rotated"], "true_groups": "partition"}, "the partition has no groups of its own"),
         ({"views": ["rotated"], "view_shares": [1, 0]}, r"data.view_shares = \[1.0, 0.0\]: 2 shares for 4 rotated; give 4"),
-        (
-            {"views": ["rotated"], "view_shares": [0, 0]},
-            r"data.view_shares = \[0.0, 0.0\]: needs data.views, and some share above 0",
-        ),
+        ({"views": ["rotated"], "view_shares": [0, 0]}, r"data.view_shares = \[0.0, 0.0\]: needs data.views, and some share above"),
+        ({"views": ["rotated"], "partition": "rotated"}, 'partition "rotated" is a view itself; take another, as "iid"'),
         ({"views": [{"name": "label_swap", "pairs": 7}]}, "data.views.label_swap.pairs = 7: digits has 10 classes; at most 5"),
         ({"views": [{"name": "rotated", "copies": True}], "holdout": 0.1}, 'copies = true: partition "iid" holds samples out'),
         ({"views": [{"name": "rotated", "copies": True}], "partition": "user"}, 'partition "user" says itself who the clients are'),
-        ({"views": ["rotated"], "drift": {"at": [1], "what": "rotation"}}, 'view "rotated" turns the images already'),
-        ({"views": ["corrupted", "rotated"], "drift": {"at": [1]}}, "do not see the data differently, each in one way"),
+        ({"views": ["rotated"], "drift": {"at": [1], "what": "rotation"}}, 'view "rotated" rotates the images already'),
+        ({"views": ["corrupted", "rotated"], "drift": {"at": [1]}}, "this partition does not transform the data of groups"),
         ({"views": [{"name": "label_permutation", "groups": 2, "labels": [[0], [1]]}]}, "give each of 2 groups the labels 0 to 9"),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 
 import cfljax
 from cfljax import data
+from cfljax.errors import DataError
 from tests.importing.helpers import imported, refused, saved
 
 
@@ -116,3 +117,25 @@ def test_what_flower_partitions_comes_in(home):
     source = data.load("dealt")
     assert (np.bincount(source.user_train) + np.bincount(source.user_test)).tolist() == sizes
     assert source.x_train.shape[1:] == (6, 6, 1) and source.x_train.dtype == np.uint8 and source.classes == 4
+
+
+def test_a_data_set_of_the_hub_goes_by_its_name(home, capsys, monkeypatch):
+    """`load_dataset` takes a folder of this name before it asks the hub."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.chdir(home)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", home / "cache")
+    datasets.disable_progress_bars()
+    for split, n in (("train", 30), ("test", 10)):
+        columns = {"a": [float(i) for i in range(n)], "kind": [f"k{i % 3}" for i in range(n)], "who": [i % 5 for i in range(n)]}
+        (home / "some" / "birds").mkdir(parents=True, exist_ok=True)
+        datasets.Dataset.from_dict(columns).to_parquet(home / "some" / "birds" / f"{split}.parquet")
+    with pytest.raises(DataError, match="get it with `python -m cfljax.data import hf:some/birds`"):
+        data.load("hf:some/birds")
+    assert "which column is the label? give --label COLUMN; the columns are a, kind, who" in refused(capsys, "hf:some/birds")
+    imported("hf:some/birds", "--label", "kind", "--user", "who")
+    assert '"hf:some/birds", partition = "user"' in capsys.readouterr().out
+    source = data.load("hf:some/birds")
+    assert source.classes == 3 and len(set(source.user_train.tolist())) == 5
+    assert sorted(source.x_train[:, 0].tolist()) == list(range(30)) and len(source.y_test) == 10
+    assert "hf:some/none: cannot be read from Hugging Face's hub" in refused(capsys, "hf:some/none")

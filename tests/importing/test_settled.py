@@ -25,7 +25,7 @@ def test_of_several_class_labels_the_one_called_label_is_the_label(home, capsys)
     imported(home / "three", "--drop", "sex,topic")
     assert data.load("three").y_train.tolist() == [i % 3 for i in data.load("three").x_train[:, 0].astype(int)]
     whole.remove_columns("label").save_to_disk(home / "two")
-    assert "columns sex and topic may both be meant; give --label" in refused(capsys, home / "two")
+    assert "columns sex and topic could both be meant; give --label" in refused(capsys, home / "two")
 
 
 def test_a_selection_of_a_data_set_is_that_selection(home):
@@ -41,7 +41,7 @@ def test_a_selection_of_a_data_set_is_that_selection(home):
 def test_a_second_column_of_labels_or_owners_is_no_feature(home, capsys, head, flag):
     rows = "".join(",".join([str(i), *[str(i % 2)] * (head.count(",") + 1)]) + "\n" for i in range(20))
     file = csv(home / "t.csv", f"a,{head}\n{rows}")
-    assert f"may both be meant; give {flag} COLUMN" in refused(capsys, file)
+    assert f"could both be meant; give {flag} COLUMN" in refused(capsys, file)
 
 
 def test_photographs_are_turned_as_their_exif_says(home):

@@ -42,7 +42,7 @@ def test_a_checkpoint_of_other_versions_is_set_aside_with_one_line(tmp_path, mon
     checkpoints.save(checkpoint)
     written = (store.checkpoints / "batch.npz").read_bytes()
     monkeypatch.setattr("cfljax.launch.checkpoints.software", lambda: software() | {"jax": "99.1"})
-    with pytest.warns(DamagedWarning, match=r"checkpoint batch is of no use: it was made by jax \S+ \(now 99.1\)") as said:
+    with pytest.warns(DamagedWarning, match=r"checkpoint batch cannot be used: it was made by jax \S+ \(now 99.1\)") as said:
         assert checkpoints.load() is None
     assert len(said) == 1 and (tmp_path / "set_aside" / "batch.npz").read_bytes() == written
     assert checkpoints.load() is None  # and no more warnings

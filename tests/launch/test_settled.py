@@ -86,7 +86,7 @@ def test_a_folder_that_was_begun_on_another_kind_of_machine_says_that_its_batche
 @pytest.mark.parametrize(
     "laid_down, flag, said",
     [
-        ({"devices": 2, "threads": 4}, 4, "was begun with 2 devices in one process, and goes on so"),
+        ({"devices": 2, "threads": 4}, 4, "was begun with 2 devices in one process, and continues so"),
         ({"devices": 1, "threads": 1}, 2, "each computes with 1 threads, as"),
         ({"devices": 1, "threads": 1}, 4, None),
         ({"devices": 2, "threads": 4}, None, None),

@@ -239,7 +239,7 @@ def test_a_checkpoint_that_does_not_fit_is_said_and_the_run_starts_again(tmp_pat
     meta["carry"][0] += "_of_old"
     store.save_checkpoint(file.stem, arrays, meta)
     with pytest.warns(
-        DamagedWarning, match="checkpoint .* is of no use: it does not fit this program: .*set_aside.*start again from round 0"
+        DamagedWarning, match="checkpoint .* cannot be used: it does not fit this program: .*set_aside.*start again from round 0"
     ):
         assert carry_out(one, store, QUIET).done == 1
     assert same(units(tmp_path), {name: units(whole[0])[name] for name in units(tmp_path)})

@@ -149,7 +149,7 @@ def test_a_budget_is_the_same_for_each_method_and_is_kept(tmp_path):
     [
         ("accuracy", [], "--metric accuracy: is measured on test data"),
         ("accuracy_last", [], "is measured on test data"),
-        ("purity", [], "is no metric to choose by"),
+        ("purity", [], "is not a metric to choose by"),
         ("val_accuracy", [], "add data.validation = 0.1"),
         ("train_loss", ["train.rounds=4,6"], "train.rounds = [4, 6]: a search needs one number"),
         ("train_loss", ["search.frist=2"], "search.frist: there is no such option"),
@@ -165,7 +165,7 @@ def test_what_cannot_be_searched_is_refused_in_one_line(metric, sets, words):
 def test_another_search_needs_another_folder(searched):
     with pytest.raises(SpecError, match="record of another search"):
         cfljax.tune(TABLE | {"search": {"first": 2}}, searched[1], metric="train_loss", quiet=True)
-    with pytest.raises(SpecError, match="seed 10000 is one that the settings were chosen by"):
+    with pytest.raises(SpecError, match="seed 10000 was used to choose the settings"):
         cfljax.tune(TABLE, searched[1], metric="train_loss", quiet=True, then_compare=[0, 10000])
 
 

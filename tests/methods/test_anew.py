@@ -110,13 +110,12 @@ def test_each_clustering_publishes_a_sum():
     assert check("ocfl", every=4).releases(9) == (0, 9)
 
 
-@pytest.mark.parametrize(
-    "name, options, message",
-    [
-        ("fedgroup", {"every": 4, "snapshots": True}, "they are of one clustering"),
-        ("ocfl", {"max_clusters": 4}, "it has an effect only with `every`"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(name, options, message):
-    with pytest.raises(SpecError, match=message):
-        METHODS.entry(name).options(**options).check("method")
+def test_places_without_a_second_clustering_are_refused():
+    with pytest.raises(SpecError, match="needs `every`"):
+        METHODS.entry("ocfl").options(max_clusters=4).check("method")
+
+
+def test_snapshots_are_of_the_last_clustering():
+    out = play.rounds("fedgroup", federation(), 3, None, work={"batch": 5}, **OPTIONS["fedgroup"], every=2, snapshots=True)
+    first, same, last = (np.asarray(out.method.extras(out.states[t])["edc"]) for t in (0, 1, 2))
+    assert np.array_equal(first, same) and first.shape == last.shape and not np.allclose(first, last)

@@ -140,7 +140,7 @@ def test_what_is_frozen_is_not_sent(method, train, down, up):
         ("ditto", {"freeze": "head"}, "train.freeze with method.ditto: it keeps other models"),
         ("fedper", {"freeze": "body"}, r"train.freeze with method.fedper: it has parts itself \(head = \"client\"\)"),
         ("fedbabu", {"parts": {"body": "all"}}, r"train.parts with method.fedbabu: it has parts itself \(head = \"frozen\"\)"),
-        ("fedavg", {"freeze": ["body", "head"]}, "train.freeze: no shared part is left that trains"),
+        ("fedavg", {"freeze": ["body", "head"]}, "train.freeze: no shared part is left to train"),
         ("fedavg", {"freeze": "head", "parts": {"head": "all"}}, 'train.freeze = "head": train.parts lists it too'),
         ("fedavg", {"freeze": "conv"}, 'has no parameters "conv"'),
         ("fedavg", {"freeze": []}, r"train.freeze = \[\]: must name a part"),

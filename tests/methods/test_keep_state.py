@@ -14,7 +14,21 @@ from tests.often import every
 from tests.reference import plain
 
 SEED, ROUNDS, PARTICIPANTS, LR = 5, 4, 5, 0.1
-REFUSED = {"ditto", "fedbcd", "fedem", "fedrc", "cfl_mgd", "stocfl", "apfl", "per_fedavg", "pfedme", "scaffold", "fedrep"}
+REFUSED = {
+    "ditto",
+    "fedbcd",
+    "fedem",
+    "fedrc",
+    "cfl_mgd",
+    "stocfl",
+    "apfl",
+    "per_fedavg",
+    "pfedme",
+    "scaffold",
+    "fedrep",
+    "fedrod",
+    "fedgwc",
+}
 
 
 def federation():

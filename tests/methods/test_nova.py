@@ -68,7 +68,9 @@ def test_with_equal_steps_it_is_the_mean_by_samples(name):
     assert np.allclose(nova.models(), samples.models(), atol=1e-5) and np.array_equal(nova.labels(), samples.labels())
     for told, plainly in zip(nova.infos, samples.infos, strict=True):
         more = [int(a) - int(b) for a, b in zip(told.traffic, plainly.traffic, strict=True)]
-        drawn = {"ocfl": [told.diag.get("participants")], "fl_hc": [5, 9]}.get(name, [everybody])  # fl_hc: once everybody
+        drawn = {"ocfl": [told.diag.get("participants")], "fl_hc": [5, 9], "fedgwc": [3]}.get(
+            name, [everybody]
+        )  # fl_hc: once everybody
         assert more[:3] == [0, 0, 0] and more[3] in drawn  # each participant sends its length
 
 

@@ -5,7 +5,10 @@ import functools
 import numpy as np
 import pytest
 
+from cfljax import keys
 from cfljax.errors import SpecError
+from cfljax.methods import METHODS
+from cfljax.round.common import first_models
 from tests import play, toy
 from tests.reference import host_clusters, plain
 from tests.reference import recent as reference
@@ -57,3 +60,91 @@ def test_ocfl_zuziak_clusters_once_when_the_temperature_has_risen():
 def test_ocfl_zuziak_has_no_more_clusters_than_room():
     with pytest.raises(SpecError, match="method.ocfl_zuziak.max_clusters = 2: there are 6 clusters"):
         zuziak(max_clusters=2)
+
+
+# CFL-GP
+
+
+def updates_of(t, w):
+    """f64[n, d]: what all clients make of w, asked after t rounds."""
+    root, clients = keys.root(SEED), plain.Clients(federation())
+    key = keys.fold(keys.fold(root, "regroup", t) if t else root, "pretrain")
+    return np.array([plain.fit(NET, w, clients.train[i], plain.local_key(key, i), 0.1, batch=5)[0] - w for i in ALL])
+
+
+def test_cfl_gp_follows_the_plain_program():
+    clients, key = plain.Clients(federation()), functools.partial(plain.round_key, SEED)
+    start = np.asarray(first_models(keys.root(SEED), toy.model(), 2), np.float64)
+    rule, drawn = reference.cfl_gp(2, 1, updates_of), lambda t: plain.cohort(SEED, t, ALL, 5)
+    models, labels = host_clusters.rounds(NET, clients, start, ALL * 0 - 1, key, drawn, rule, 5, average="uniform")
+    out = play.rounds("cfl_gp", federation(), 5, 5, SEED, clusters=2, period=1)
+    check(out, models, labels)
+    assert host_clusters.renamed(labels).tolist() == np.asarray(federation().group).tolist()
+
+
+# Adaptive-FedAvg
+
+
+def test_adaptive_fedavg_follows_the_plain_program():
+    betas = {"beta1": 0.7, "beta2": 0.3, "beta3": 0.6}
+    out = play.rounds("adaptive_fedavg", federation(), 6, 5, 0, lr=0.3, **betas)
+    w, factors = reference.adaptive_fedavg(NET, plain.Clients(federation()), toy.start(0), 6, 5, 0.3, *betas.values())
+    assert np.abs(out.models()[0] - w).max() < 1e-5
+    assert np.allclose([info.diag["rate"] for info in out.infos], factors[1:], rtol=1e-4)
+    assert min(factors) < 0.3 < 1 == factors[1]
+
+
+# SR-FCA
+
+
+@pytest.mark.parametrize(("fraction", "clusters"), [(0.3, 2), (0.05, 2), (0.9, 1)])
+def test_sr_fca_follows_the_plain_program(fraction, clusters):
+    w0, clients, root = toy.start(SEED).astype(np.float64), plain.Clients(federation()), keys.root(SEED)
+    alone = keys.fold(root, "pretrain")
+    local = [plain.fit(NET, w0, clients.train[i], plain.local_key(alone, i), 0.1, batch=5, epochs=3)[0] for i in ALL]
+
+    def luck(t, n):
+        return np.asarray(keys.scores(keys.fold(root, "regroup", t) if t else root, "pivots", np.arange(n)))
+
+    labels, rule = reference.sr_fca(w0, np.array(local), fraction, 2, 2, 1, luck)
+    models, key = dict.fromkeys(set(labels), w0), functools.partial(plain.round_key, SEED)
+    start = np.array(list(models.values()))
+    models, labels = host_clusters.rounds(NET, clients, start, labels, key, lambda t: plain.cohort(SEED, t, ALL, 5), rule, 4)
+    options = {"fraction": fraction, "pretrain_epochs": 3, "refine_every": 2, "refinements": 1, "max_clusters": CLIENTS}
+    out = play.rounds("sr_fca", federation(), 4, 5, SEED, **options)
+    check(out, models, labels)
+    assert len(models) == clusters
+
+
+# FedRoD
+
+
+def test_fedrod_follows_the_plain_program():
+    made, model = toy.federation("classes", clients=7, classes_per_client=2, seed=4), toy.model(7)
+    out = play.rounds("fedrod", made, 3, 4, 0, lr=0.2, model=model)
+    start = np.asarray(first_models(keys.root(0), model, 1)[0], np.float64)
+    w, own = reference.fedrod(plain.Net(6, 4, 7), plain.Clients(made), start, 3, 4, 0.2, 4)
+    assert np.abs(np.asarray(out.method.also(out.states[-1])["global"][0][0]) - w).max() < 1e-5
+    assert np.abs(out.models() - own).max() < 1e-5
+
+
+def test_fedrod_needs_one_label_for_each_sample():
+    with pytest.raises(SpecError, match='method.name = "fedrod": counts samples by their label'):
+        METHODS.check("fedrod", {}, "method.fedrod").check_labels("method.fedrod")
+
+
+# FedGWC
+
+
+@pytest.mark.parametrize(("eps", "gamma"), [(1.0, 4.0), (1e-9, 4.0)])
+def test_fedgwc_follows_the_plain_program(eps, gamma):
+    made = toy.federation("label_permutation", clients=12, groups=2, seed=1)
+    clients, w0 = plain.Clients(made), toy.start(SEED).astype(np.float64)
+    options = {"clients_per_cluster": 3, "notes": 2, "eps": eps, "gamma": gamma, "max_clusters": 12}
+    out = play.rounds("fedgwc", made, 9, None, SEED, **options)
+    models, labels, ws = reference.fedgwc(NET, clients, w0, 9, 3, 0.1, 2, gamma, eps, SEED)
+    check(out, dict(enumerate(models)), labels)
+    for k, w in enumerate(ws):
+        own = np.flatnonzero(labels == k)
+        assert np.allclose(np.asarray(out.states[-1].memory[0])[np.ix_(own, own)], w, atol=1e-5)
+    assert len(models) == (1 if eps < 1 else 4)

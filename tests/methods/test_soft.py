@@ -10,9 +10,9 @@ import pytest
 import cfljax
 from cfljax.config import Train
 from cfljax.errors import SpecError
+from cfljax.kernels.choose import drawn_by
 from cfljax.methods import METHODS
 from cfljax.methods.fedrc import label_weights
-from cfljax.methods.fedsoft import drawn_by
 from tests import play, toy
 from tests.often import rarely
 from tests.reference import fedem, fedrc, fedsoft, plain

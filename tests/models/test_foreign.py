@@ -240,7 +240,7 @@ def test_what_has_no_place_in_the_model_is_named(tmp_path):
 
 def test_the_head_of_such_a_file_may_be_of_other_classes(tmp_path):
     arrays = drawn(of_vision(classes=9))
-    with pytest.warns(SpecWarning, match="the head is initialised anew: head/bias is 9, here 5"):
+    with pytest.warns(SpecWarning, match="the head is initialised: head/bias is 9, here 5"):
         _, model = begun("vit_tiny", arrays, tmp_path)
     params = model.unravel(model.init(jax.random.key(0)))
     np.testing.assert_array_equal(params["class_token"], arrays["cls_token"][0, 0])

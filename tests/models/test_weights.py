@@ -40,7 +40,7 @@ def test_a_head_of_another_shape_begins_anew_and_nothing_else_may(tmp_path):
     three, five = build("mlp", {"hidden": [4]}, (6,), 3), build("mlp", {"hidden": [4]}, (6,), 5)
     flat = weights(three)
     file = write(tmp_path / "three.safetensors", named(three.unravel(flat)))
-    with pytest.warns(SpecWarning, match="the head is initialised anew: dense_1/bias is 3, here 5"):
+    with pytest.warns(SpecWarning, match="the head is initialised: dense_1/bias is 3, here 5"):
         model = apply_start(five, ModelOptions(weights=file), None)
     begun, own = model.unravel(model.init(jax.random.key(3))), five.unravel(five.init(jax.random.key(3)))
     np.testing.assert_array_equal(begun["dense_0"]["kernel"], three.unravel(flat)["dense_0"]["kernel"])

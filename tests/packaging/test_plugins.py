@@ -139,7 +139,7 @@ def test_ones_own_may_be_registered_again_and_the_new_one_counts():
 def test_a_metric_is_one_number_under_a_free_name(metric, words):
     name = "accuracy" if words == "exists" else "wide"
     cfljax.register_metric(name)(metric)
-    with pytest.raises(SpecError, match="of that name already" if words == "exists" else words):
+    with pytest.raises(SpecError, match="of this name already" if words == "exists" else words):
         cfljax.run("fedavg", SMALL["data"], "mclr", rounds=1, train={"metrics": [name]})
 
 

@@ -20,7 +20,7 @@ def cut(apart, threshold, how):
     return renamed(fcluster(linkage(squareform(apart, checks=False), how), np.nextafter(threshold, 0), "distance"))
 
 
-def rounds(net, clients, w, labels, key_of, ids_of, between, n, lr=0.1):
+def rounds(net, clients, w, labels, key_of, ids_of, between, n, lr=0.1, average="samples"):
     """(models by cluster, labels) after n rounds; `between(t, models, labels, updates)` may change labels."""
     models, updates = {0: w} if np.ndim(w) == 1 else dict(enumerate(w)), {}
     for t in range(n):
@@ -32,7 +32,9 @@ def rounds(net, clients, w, labels, key_of, ids_of, between, n, lr=0.1):
         for k in models:
             members = [i for i in updates if labels[i] == k]
             if members:
-                models[k] = models[k] + plain.average([updates[i] for i in members], clients.size[members])
+                models[k] = models[k] + plain.average(
+                    [updates[i] for i in members], clients.size[members] if average == "samples" else np.ones(len(members))
+                )
     return between(n, models, labels, updates)
 
 

@@ -1,8 +1,11 @@
 """The clusterings of recent methods, from their papers and beside their authors' programs, with numpy and scikit-learn."""
 
-import numpy as np
-from sklearn import cluster
+from itertools import permutations
 
+import numpy as np
+from sklearn import cluster, manifold, metrics
+
+from tests.reference import plain
 from tests.reference.host_clusters import cosine, renamed
 
 
@@ -23,3 +26,163 @@ def zuziak(algorithm):
         return models, labels
 
     return between, heats
+
+
+def cfl_gp(clusters, period, updates_of):
+    """The rule; `updates_of(t, model)` f64[n, d] is what all clients make of a model before round t."""
+    profile = None
+
+    def between(t, models, labels, updates):
+        nonlocal profile
+        if t % period:
+            return models, labels
+        new, beta = updates_of(t, models[0]).T, 1 / (np.floor((t + 1) / (clusters * period)) + 1)
+        profile = new if profile is None else (1 - beta) * profile + beta * new
+        directions = np.linalg.svd(profile, full_matrices=False)[0][:, :clusters]
+        found = renamed(cluster.KMeans(clusters, n_init=10, random_state=0).fit((directions.T @ profile).T).labels_)
+        named = [np.array(names)[found] for names in permutations(range(clusters))]
+        return models, max(named, key=lambda each: (each == labels).sum())
+
+    return between
+
+
+def adaptive_fedavg(net, clients, w, rounds, participants, lr, b1, b2, b3):
+    """(The model, the factors of the learning rate) after all rounds, one client and one running mean at a time."""
+    m = m_hat = v = r = 0.0
+    factors = [1.0]
+    for t in range(1, rounds + 1):
+        key, updates = plain.round_key(0, t - 1), []
+        for c in plain.cohort(0, t - 1, clients.uid, participants):
+            local = plain.local_key(key, clients.uid[c])
+            updates.append((plain.fit(net, w, clients.train[c], local, lr * factors[-1], batch=5)[0], clients.size[c]))
+        w = plain.average(*zip(*updates, strict=True))
+        v, v_hat_before = b2 * v + (1 - b2) * np.mean((w - m_hat) ** 2), v / (1 - b2 ** (t - 1)) if t > 1 else None
+        m = b1 * m + (1 - b1) * w
+        m_hat = m / (1 - b1**t)
+        r = b3 * r + (1 - b3) * (v / (1 - b2**t) / v_hat_before if t > 1 else 1)
+        factors.append(min(1, r / (1 - b3**t) / t))
+    return w, factors
+
+
+def sr_fca(w0, local, fraction, min_size, every, refinements, luck):
+    """(The clusters to begin with, the rule) from local models f64[n, d]; `luck(t, m)`: m random numbers, the least goes first."""
+
+    def united(models, near, numbers):
+        groups, left = [], sorted(range(len(models)), key=lambda i: numbers[i])
+        while left:
+            groups.append([i for i in left if i == left[0] or np.linalg.norm(models[i] - models[left[0]]) <= near])
+            left = [i for i in left if i not in groups[-1]]
+        return groups
+
+    pairs = sorted(np.linalg.norm(a - b) for i, a in enumerate(local) for b in local[:i])
+    near = pairs[int(np.ceil(fraction * len(pairs)))]
+    groups = [g for g in united(local, near, luck(0, len(local))) if len(g) >= min_size]
+    to = lambda x, centres: int(np.argmin([np.linalg.norm(x - c) for c in centres]))  # noqa: E731
+    means = [local[g].mean(axis=0) for g in groups]
+    labels = np.array([next((k for k, g in enumerate(groups) if i in g), to(x, means)) for i, x in enumerate(local)])
+
+    def between(t, models, labels, updates):
+        if t == 0 or t % every or t > every * refinements:
+            return models, labels
+        own = np.array([to(x, [models[k] for k in sorted(models)]) for x in local])
+        kept = [models[k] for k in sorted(models) if (own == k).sum() >= min_size]
+        of = {m: k for k, group in enumerate(united(kept, near, luck(t, len(kept)))) for m in group}
+        labels = renamed([of[to(x, kept)] for x in local])
+        return {k: w0.copy() for k in range(labels.max() + 1)}, labels
+
+    return renamed(labels), between
+
+
+def fedrod(net, clients, w, rounds, participants, lr, classes):
+    """(The global model, the models that all clients are scored with); the gradients of the network are written out."""
+    at = w.size - net.layers(w)[1][0].size - net.layers(w)[1][1].size
+    heads = np.tile(w[at:], (len(clients.uid), 1))
+
+    def gradients(w, head, x, y, added):
+        """Of the body below this head, and of the head, with numbers that are added to the outputs."""
+        (b, k), (b2, k2) = net.layers(np.append(w[:at], head))
+        h = np.maximum(x @ k + b, 0)
+        z = h @ k2 + b2 + added
+        p = np.exp(z - z.max(axis=1, keepdims=True))
+        p = (p / p.sum(axis=1, keepdims=True) - np.eye(classes)[y]) / len(y)
+        back = (p @ k2.T) * (h > 0)
+        return np.concatenate([back.sum(axis=0), (x.T @ back).ravel()]), np.concatenate([p.sum(axis=0), (h.T @ p).ravel()])
+
+    for t in range(rounds):
+        key, trained = plain.round_key(0, t), []
+        for c in plain.cohort(0, t, clients.uid, participants):
+            (x, y), mine = clients.train[c], w.copy()
+            with np.errstate(divide="ignore"):
+                log_n = np.log(np.bincount(y, minlength=classes))
+            for rows in plain.batches(plain.local_key(key, clients.uid[c]), len(y), 5, epochs=1):
+                _, by_p = gradients(mine, mine[at:] + heads[c], x[rows], y[rows], 0.0)
+                mine = mine - lr * np.concatenate(gradients(mine, mine[at:], x[rows], y[rows], log_n))
+                heads[c] -= lr * by_p
+            trained.append((mine, clients.size[c]))
+        w = plain.average(*zip(*trained, strict=True))
+    own = [np.append(w[:at], w[at:] + heads[c]) for c in range(len(heads))]
+    return w, np.array(own)
+
+
+def fedgwc(net, clients, w0, rounds, drawn, lr, notes, gamma, eps, seed):
+    """(Models, labels, W of each cluster) after all rounds: clusters are lists of clients, and W is a loop over their pairs."""
+    groups, models, n = [list(range(len(clients.uid)))], [w0], len(clients.uid)
+    ws, mse, calm = [np.full((n, n), 1 / n**2)], [1.0], [0]
+    for t in range(rounds):
+        key = plain.round_key(seed, t)
+        luck = np.asarray(plain.keys.scores(key, "cohort", clients.uid)) >> 1
+        for k, group in enumerate(list(groups)):
+            ids, ends, losses = sorted(group, key=lambda i: -int(luck[i]))[:drawn], [], []
+            for i in ids:
+                (x, y), w, mine = clients.train[i], models[k], []
+                for rows in plain.batches(plain.local_key(key, clients.uid[i]), len(y), 5, epochs=1):
+                    mine.append(net.loss(w, x[rows], y[rows]))
+                    w = w - lr * net.gradient(w, x[rows], y[rows])
+                ends.append(w)
+                losses.append(mine[:notes])
+            sizes, losses = clients.size[ids], np.array(losses)
+            models[k] = plain.average(ends, sizes)
+            mu = (sizes[:, None] * losses).sum(0) / sizes.sum()
+            var = (sizes[:, None] * (losses - mu) ** 2).sum(0) / sizes.sum() + 1e-16
+            reward = np.exp(-0.5 * (losses - mu) ** 2 / var).mean(1)
+            alpha, change = len(ids) / len(group), 0.0
+            for a, i in enumerate(ids):
+                for j in ids:
+                    at = group.index(i), group.index(j)
+                    new = (1 - alpha) * ws[k][at] + alpha * reward[a] / reward.sum()
+                    change, ws[k][at] = change + (new - ws[k][at]) ** 2, new
+            mse[k] = (1 - alpha) * mse[k] + alpha * change / len(ids) ** 2
+            calm[k] = calm[k] + 1 if mse[k] < eps else 0
+        if t == rounds - 1:
+            break
+        for k, group in enumerate(list(groups)):
+            if len(group) > drawn and calm[k] >= round(len(group) / drawn):
+                found = _parts(ws[k], gamma, min(int(len(group) / drawn) + 1, 5))
+                parts = [np.flatnonzero(found == m) for m in range(found.max() + 1)]
+                for m, part in enumerate(parts):
+                    made = [group[i] for i in part], models[k].copy(), ws[k][np.ix_(part, part)], 1.0, 0
+                    if m == 0:
+                        kept = made
+                    else:
+                        for each, new in zip((groups, models, ws, mse, calm), made, strict=True):
+                            each.append(new)
+                groups[k], models[k], ws[k], mse[k], calm[k] = kept
+    return models, np.array([next(k for k, g in enumerate(groups) if i in g) for i in range(n)]), ws
+
+
+def _parts(w, gamma, most):
+    w, n = (w.T - w.min()) / max(w.max() - w.min(), 1e-8), len(w)
+    affinity = np.zeros((n, n))
+    for i in range(n):
+        for j in range(n):
+            if i != j:
+                others = [k for k in range(n) if k not in (i, j)]
+                affinity[i, j] = np.exp(-gamma * sum((w[i, k] - w[j, k]) ** 2 for k in others))
+    best, parts = 1.0, np.zeros(n, int)
+    for m in range(2, most):
+        embedded = manifold.SpectralEmbedding(m, affinity="precomputed", random_state=0).fit_transform(affinity)
+        how = {"affinity": "precomputed", "assign_labels": "cluster_qr", "random_state": 0}
+        found = cluster.SpectralClustering(m, n_components=m, **how).fit_predict(affinity)
+        if (score := metrics.davies_bouldin_score(embedded, found)) < best:
+            best, parts = score, found
+    return parts

@@ -20,7 +20,7 @@ from experiments.replication.pages import replication_page, replication_pages
 from experiments.replication.paper_figures import _GROUND, COLOURS, HEIGHT, Curve, _Axes, _drawn, _told_apart
 from experiments.replication.published import Cell, Claim, Published, read_published
 from experiments.replication.quantity import Quantity, read_quantity
-from experiments.replication.verdicts import Measured
+from experiments.replication.verdicts import Measured, Verdict
 from experiments.todo import hours_left
 from tests.report import synthetic
 
@@ -165,13 +165,16 @@ def test_runs_with_draws_of_the_data_of_their_own_say_so_and_are_all_counted(pla
 def test_the_page_of_a_paper_shows_its_main_claims_and_all_if_none_is_main(place):
     Store(place / "runs").write_spec("")
     page = pages_of(place)["a_paper.md"]
-    assert row_of(page, "IFCA beats FedAvg, by 30 points")[3] == "**reproduces**" and "| FeSEM is between them |" in page
+    assert (
+        row_of(page, "Table 1, digits: IFCA beats FedAvg, by 30 points")[3] == "**reproduces**"
+        and "FeSEM is between them |" in page
+    )
     (place / "published.toml").write_text(FILE.replace('text = "IFCA beats', 'main = true\ntext = "IFCA beats'))
     page = pages_of(place)["a_paper.md"]
-    assert "| IFCA beats FedAvg, by 30 points |" in page and "| FeSEM is between them |" not in page
+    assert "| Table 1, digits: IFCA beats FedAvg, by 30 points |" in page and "FeSEM is between them |" not in page
     assert "[All 2 claims, and how verdicts are found]" in page
     before, folded = page.split("<details", 1)
-    assert "| IFCA beats" in before and "| FeSEM |" not in folded  # a cell that nobody ran
+    assert "IFCA beats" in before and "| FeSEM |" not in folded  # a cell that nobody ran
 
 
 def test_a_claim_says_for_which_settings_it_holds(place):
@@ -193,7 +196,7 @@ def test_a_claim_with_a_panel_is_drawn_a_dot_for_each_seed_beside_the_published_
     pages = pages_of(place)
     image = ElementTree.fromstring(pages["a_paper.svg"])
     texts = [element.text for element in image.iter() if element.tag.endswith("text")]
-    assert {"Gains (points)", "digits & more", "small"} <= set(texts) and "(a_paper.svg)" in pages["a_paper.md"]
+    assert {"Gains (points)", "digits & more", "small, yes"} <= set(texts) and "(a_paper.svg)" in pages["a_paper.md"]
     dots = [element for element in image.iter() if element.tag.endswith("circle")]
     assert len(dots) == 3 and sum("l5 5l" in element.get("d", "") for element in image.iter()) == 1
     (place / "published.toml").write_text(FILE.replace("order = ", PANEL + "order = "))
@@ -201,9 +204,13 @@ def test_a_claim_with_a_panel_is_drawn_a_dot_for_each_seed_beside_the_published_
         pages_of(place)
 
 
+SMALL = Verdict("not run at size", "", why="small: does not reproduce")
+
+
 def test_what_is_never_reached_is_drawn_open_and_far_losses_at_the_edge():
-    rows = [Row("one", [(98.0, True), (40.0, False)], 99.0, "not decided"), Row("two", [(-900.0, False)], None, "not run at size")]
+    rows = [Row("one", [(98.0, True), (40.0, False)], 99.0, Verdict("not decided", "")), Row("two", [(-900.0, False)], None, SMALL)]
     image = ElementTree.fromstring(effects({"Rounds saved (%)": rows}))
+    assert {"not decided", "small, no"} <= {element.text for element in image.iter()}
     dots = [element for element in image.iter() if element.tag.endswith("circle")]
     assert [dot.get("fill") == "none" for dot in dots] == [True, False, False]
     at = [float(dot.get("cx")) for dot in dots]
@@ -233,7 +240,6 @@ title = "Over <rounds>"
 history = "accuracy"
 curves = { "FedAvg" = { label = "fedavg" }, "nobody" = { label = "none" } }
 points = { "FedAvg" = [[3, 55.0]] }
-levels = { "nobody" = 70.0 }
 """
     (place / "published.toml").write_text(FILE + figure)
     pages = pages_of(place)
@@ -242,7 +248,7 @@ levels = { "nobody" = 70.0 }
     shapes = [element.tag.split("}")[1] for element in image.iter()]
     assert shapes.count("polyline") == 1 and shapes.count("circle") == 1
     texts = [element.text for element in image.iter() if element.tag.endswith("text")]
-    assert "Over <rounds>" in texts and "FedAvg (3)" in texts and "circles and dashes: published" in texts
+    assert "Over <rounds>" in texts and "FedAvg (3)" in texts and "circles: published" in texts
     assert "![Over <rounds>](a_paper-1-1.svg)" in pages["a_paper.md"] and "svg" not in pages[""]
     assert "## [A paper (2020)](to/a_paper.md)" in pages[""] and '<details id="table-1-digits"' in pages["a_paper.md"]
 

@@ -113,7 +113,7 @@ def test_a_picture_of_many_methods_says_what_it_leaves_out_and_no_number_of_its_
 
 def test_one_partition_of_the_data_is_told_from_a_draw_per_seed(tmp_path):
     shared, drawn = grid(tmp_path / "a"), grid(tmp_path / "b", follow=True)
-    assert any("leave out the draw" in note for note in tables.notes(shared, "*", "≈"))
+    assert any("do not include the draw" in note for note in tables.notes(shared, "*", "≈"))
     assert any('data.seed = "run"' in note for note in tables.notes(drawn, "*", "≈"))
     assert "share one partition" in tested.sentence(shared) and "Each seed draws the partition" in tested.sentence(drawn)
     assert len(drawn) == 12 and {row.cells["accuracy_last"].n for row in drawn} == {3}
@@ -214,6 +214,6 @@ def test_a_search_in_which_all_settings_diverged_has_no_best_setting():
     ended = {"varies": {"train.lr": 9.0}, "runs": ["a"], "scores": [0.5, None], "rounds": [1], "values": [0.5], "ended": "lost"}
     group = {"label": "fedavg", "settings": [ended]}
     table = {"groups": [group], "rungs": [1, 2], "metric": "val_loss", "reduce": 2, "seeds": [0]}
-    assert "none has come to the end" in tuning.text(table) and "lr=9" not in tuning.text(table)
+    assert "none reached the end" in tuning.text(table) and "lr=9" not in tuning.text(table)
     page = tuning.section(table)
-    assert "none has come to the end" in page and "class=best" not in page and "chosen" not in page
+    assert "none reached the end" in page and "class=best" not in page and "chosen" not in page

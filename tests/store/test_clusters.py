@@ -82,7 +82,7 @@ def test_the_command_writes_it_and_asks_which_run(tmp_path, capsys):
     assert cli.main(["load", folder, "--clusters", str(out), "--run", "none"]) == 3
     assert cli.main(["load", folder, "--clusters", str(out), "--run", runs[1], "--layout", "torch"]) == 0
     assert index_of(out)["run"] == runs[1] and index_of(out)["clients"] == [0] * 5
-    assert capsys.readouterr().out.endswith("clusters.json, and beside it the models of 1 clusters\n")
+    assert capsys.readouterr().out.endswith("clusters.json, and the models of 1 clusters\n")
 
 
 def message_of_flower(monkeypatch):

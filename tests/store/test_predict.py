@@ -79,7 +79,7 @@ def test_mistakes_are_named_in_one_line(result, tmp_path):
     with pytest.raises(StoreError, match="--keep models"):
         bare.params(0)
     changed = cfljax.Result(result.record | {"id": "0" * 16}, result.arrays)
-    with pytest.raises(SpecError, match="cannot be made again"):
+    with pytest.raises(SpecError, match="cannot be rebuilt"):
         changed.predict(0, x)
     drifting = cfljax.Result(result.record, result.arrays | {"labels": np.full((1, 6), -1, np.int16)})
     with pytest.raises(SpecError, match="belonged to no cluster"):
@@ -197,7 +197,7 @@ def test_per_fedavg_names_the_global_model_and_refuses_that_of_a_client(tmp_path
         lambda: result.export_clusters(tmp_path),
     ):
         with pytest.raises(
-            SpecError, match="per_fedavg: each client is scored with a model that it makes .* by cluster = 0"
+            SpecError, match="per_fedavg: each client is scored with a model that it adapts .* give cluster = 0"
         ) as error:
             ask()
         assert "\n" not in str(error.value)

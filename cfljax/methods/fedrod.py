@@ -1,0 +1,98 @@
+"""FedRoD (Chen and Chao 2022) with a linear personal head: a global model that is trained by a balanced loss, and for each client a
+second head, whose outputs are added.
+
+On each batch a participant takes two gradients at the same parameters: that of the balanced softmax loss, for the global model, and
+that of the plain loss of both heads' summed outputs, for the personal head alone. The balanced loss adds log n_c to the output of
+class c, n_c being how many of the client's training samples have it. Clients are scored with the sum; the accuracy of the global
+model is the diagnostic `accuracy_global`.
+
+Readings:
+- Personal head. Paper: linear, or made by a network from n_c. Here: linear. Option: none.
+- Start of the personal head. Paper: in PFLlib the initial head of the global model. Here: the same. Option: none.
+- Missing class. Paper: in PFLlib log 0. Here: log 10⁻³⁰. Option: none.
+- Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
+
+Communication per participant and round: one model down, one update up.
+
+A client that was not drawn yet, a newcomer too, has the first personal head.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from cfljax.errors import SpecError
+from cfljax.lazy import jax, jnp
+from cfljax.local.averages import AVERAGES
+from cfljax.local.optimiser import StepRule
+from cfljax.local.own_steps import GradientAt, OwnSteps
+from cfljax.local.solver import Solver
+from cfljax.local.train import Position, make_stepper, start_at
+from cfljax.models.flat import head_of, part_of
+from cfljax.registry.options import option
+from cfljax.round.at_home import AtHome, Kept
+from cfljax.round.entry import entry
+from cfljax.round.samples import count_labels
+from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
+
+PAPER = "Chen and Chao 2022"
+
+
+Carry = tuple[Position, Position, Tree]
+"""What the steps of a client carry: the global model; the personal head, in a model that is 0 elsewhere; log n_c, in the place of
+the head's bias in such a model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FedRoD(AtHome):
+    """FedRoD: a global model by a balanced loss, and a personal head that is added to its own."""
+
+    own_steps, one_sum = True, True
+
+    average: str = option("samples", "weights of the participants", choices=AVERAGES)
+
+    def check_labels(self, where: str) -> None:
+        """Classes are balanced by labels; raises SpecError."""
+        raise SpecError(
+            f'method.name = "{where.removeprefix("method.")}": counts samples by their label, and here they have several'
+        )
+
+    def first_homes(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
+        """f32[C, d + M]: the personal heads, and log n_c."""
+        prior = jnp.log(jnp.maximum(count_labels(solver, federation), 1e-30))
+        return jnp.concatenate(
+            [jnp.tile(jnp.where(part_of(solver.model, head_of(solver.model)), w, 0.0), (len(prior), 1)), prior], 1
+        )
+
+    def personal(self, state: Kept) -> Array:
+        """Return the global model with the sum of both heads."""
+        return state.w + state.home[:, : state.w.shape[1]]
+
+    def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
+        """On w and the personal head. The loss for the report is that of the sum."""
+        move, head = make_stepper(rule, LocalStep.of(hyper), ()), head_of(model)
+        bias = np.flatnonzero(part_of(model, f"{head}/bias"))
+        mine = jax.tree.map(lambda leaf: leaf > 0, model.unravel(jnp.asarray(part_of(model, head), jnp.float32)))
+
+        def begin(start: Tree, home: Array | None) -> Carry:
+            assert home is not None
+            if home.size != model.size + bias.size:
+                raise SpecError(f'model "{model.name}": method.fedrod needs an output for each class')
+            prior = model.unravel(jnp.zeros(model.size).at[bias].set(home[model.size :]))
+            return start_at(rule, start, None), start_at(rule, model.unravel(home[: model.size]), None), prior
+
+        def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
+            w, p, prior = at
+            by_w = gradient(jax.tree.map(jnp.add, w.params, prior))
+            by_p = gradient(jax.tree.map(jnp.add, w.params, p.params))
+            return (move(w, by_w), move(p, by_p, mine), prior), by_p.loss
+
+        def end(at: Carry) -> tuple[Tree, Array]:
+            return at[0].params, jnp.append(model.ravel(at[1].params), model.ravel(at[2])[bias])
+
+        return OwnSteps(begin, step, end)
+
+
+fedrod = entry("fedrod", FedRoD)
