@@ -24,7 +24,7 @@ INTERRUPTED, TERMINATED = 130, 143
 PATIENCE = 4.0
 """Seconds after which a signal ends the process even in the middle of a computation."""
 RETRY_AFTER = 0.05
-"""Seconds until a signal that arrived during an import is tried again."""
+"""Seconds until a signal is tried again that arrived while an exception could not be raised."""
 
 
 class Terminated(BaseException):
@@ -46,6 +46,7 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
     """Parse the arguments, run the command, and return its exit code. An error is one line on standard error."""
     before = {number: signal.signal(number, _answer) for number in RAISED}  # replaces SIG_IGN, too, as in background jobs
     _end_soon_after_signals()
+    unraisablehook, sys.unraisablehook = sys.unraisablehook, _raise_again
     thresholds = gc.get_threshold()
     gc.set_threshold(*COLLECT_RARELY)
     showwarning, warnings.showwarning = warnings.showwarning, _warn
@@ -74,7 +75,7 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
             raise
         return _say(f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {' '.join(str(error).split())}", 2)
     finally:
-        warnings.showwarning = showwarning
+        sys.unraisablehook, warnings.showwarning = unraisablehook, showwarning
         gc.set_threshold(*thresholds)
         for number, handler in before.items():  # an exception while Python shuts down would only print a traceback
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
@@ -154,6 +155,14 @@ def _retry(number: int) -> bool:
     signal.signal(signal.SIGALRM, lambda _, frame: _answer(number, frame))
     signal.setitimer(signal.ITIMER_REAL, RETRY_AFTER)
     return True
+
+
+def _raise_again(lost: sys.UnraisableHookArgs) -> None:
+    """Handle a signal again whose exception was lost: Python drops what is raised in a destructor or a garbage collection."""
+    for number, kind in RAISED.items():
+        if lost.exc_type is kind and _retry(number):
+            return
+    sys.__unraisablehook__(lost)
 
 
 def _end_soon_after_signals() -> None:
