@@ -17,15 +17,15 @@ FEATURES = re.compile(
 )
 """Words of features that belong to a stage of the round, not to a method."""
 BUDGETS = {
-    "package": 38_959,
-    "core": 14_040,
-    "method file, median": 58,
+    "package": 39_284,
+    "core": 14_546,
+    "method file, median": 64,
     "method file, most": 199,
     "imports of a method file, median": 9,
     "imports of a method file, most": 19,
     "lines of method files that name a feature": 51,
     "tests": 34_790,
-    "docs, kB": 349,
+    "docs, kB": 346,
 }
 """What is measured -> the most that it may be. The design's goals: 25,000; 10,000; 50; 150; 6; 10; 0; 24,000; 350."""
 

@@ -78,7 +78,7 @@ def _about_parts(name: str, parts: Parts, counts: np.ndarray) -> list[tuple[str,
     lines = [("partition", name), ("clients", f"{len(train)}, of which {int((train > 0).sum())} train")]
     lines.append(("training samples", _spread(train[train > 0])))
     same = isinstance(parts.test, np.ndarray)
-    tests = f"{len(parts.test)}, the same for everybody" if same else _spread(np.array([len(rows) for rows in parts.test]))
+    tests = f"{len(parts.test)}, the same for all clients" if same else _spread(np.array([len(rows) for rows in parts.test]))
     lines.append(("test samples", tests))
     lines.append(("classes of a client", _spread((counts > 0).sum(axis=1))))
     used = np.concatenate(parts.train) if len(parts.train) else np.zeros(0, int)

@@ -41,6 +41,8 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.data.importing import name_of
 
     where = Path(flags.source).expanduser()
+    if not where.exists() and (where.suffix in (".csv", ".npz", ".parquet") or flags.source.endswith("/")):
+        raise SpecError(f"{flags.source}: there is no such file or folder")
     file = Path(f"{(flags.name or name_of(where)) if where.exists() else flags.source.replace('/', '-')}.toml")
     _check_free(file)
     table = data.imported(flags) if where.exists() else data.table_of(load(flags.source))

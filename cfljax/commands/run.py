@@ -84,6 +84,7 @@ def _placed(flag: str, method: str) -> str:
     from cfljax.config import Train
     from cfljax.config.layers import SETTABLE_KEYS
     from cfljax.config.values import list_fields
+    from cfljax.federation import PARTITIONS
     from cfljax.methods import METHODS
 
     key, equals, value = flag.partition("=")
@@ -92,7 +93,11 @@ def _placed(flag: str, method: str) -> str:
         own = list_fields(METHODS.entry(method, "method").options)
         if parts[0] in own and parts[0] in list_fields(Train):
             raise SpecError(f"--{parts[0]}: is an option of train and of {method}; write train.{parts[0]} or method.{parts[0]}")
-        parts.insert(0, "train" if ALIASES.get(parts[0], parts[0]) in list_fields(Train) else "method")
+        name = ALIASES.get(parts[0], parts[0])
+        of_data = any(name in list_fields(PARTITIONS.entry(each).options) for each in PARTITIONS)
+        if of_data and not {name, parts[0]} & {*own, *list_fields(Train)}:
+            raise SpecError(f"--{parts[0]}: is an option of data; write --set data.{name}={value or '…'}")
+        parts.insert(0, "train" if name in list_fields(Train) else "method")
     if parts[0] == "method" and len(parts) > 1 and parts[1] not in (method, "train"):
         parts.insert(1, method)
     return ".".join(parts) + equals + value

@@ -103,7 +103,7 @@ def run(flags: argparse.Namespace) -> int:
             live = LivePage(folder, spec.shown(), flags.target, flags.open)
             options = options._replace(ended=live.write)
             if sys.stdout.isatty() and not flags.quiet:
-                print(f"Report, while runs go on: {format_link(live.path)}")
+                print(f"Report, updated during the runs: {format_link(live.path)}")
         logged = spec.shown() | {"named": spec.named()}
         with following(folder, flags.log, logged, lambda line: print(line, file=sys.stderr)):
             if shape is not None:

@@ -215,7 +215,7 @@ def _check_drift(drift: DriftOptions, train: Train) -> None:
         why = f"train.rounds = {train.rounds} ends a run before the last change, in round {last}"
         raise SpecError(f"data.drift.{given}: {why}")
     if train.forced.keep:
-        raise SpecError("train.plan.keep = true: Gram matrices are not kept where data.drift changes the data; leave it out")
+        raise SpecError("train.plan.keep = true: Gram matrices cannot be kept if data.drift changes the data; leave it out")
 
 
 def _check_together(data: Data, train: Train) -> None:

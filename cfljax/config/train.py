@@ -241,4 +241,4 @@ def _check_optimizer(train: Train, where: str) -> None:
     if momentum and name != "sgd":
         raise SpecError(f'train.momentum = {momentum}: is for optimizer = "sgd"; give it in the table of "{name}"')
     if momentum and arguments:
-        raise SpecError(f"train.momentum = {momentum}: give it in the optimizer's table, as that table replaces plain SGD")
+        raise SpecError(f"train.momentum = {momentum}: give it in the optimizer's table, which replaces plain SGD")

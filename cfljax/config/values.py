@@ -91,7 +91,7 @@ def expand_axis(value: Value, field: Field, where: str) -> list[Value]:
     for item in to_list(value, where):
         values = expand_entry(item, field, where)
         if isinstance(values[0], Range):
-            raise SpecError(f"{where} = {show(value)}: a random range stands alone, not in a list")
+            raise SpecError(f"{where} = {show(value)}: a random range cannot be in a list")
         found += values
         if len(found) > MAX_RUNS:
             raise SpecError(f"{where}: has more than {MAX_RUNS:,} values, which is the most that a sweep may have")

@@ -18,11 +18,13 @@ def read_views(crossed: Crossed, partition: str, parts: Options, where: str) -> 
         if view.name in found:
             raise SpecError(f'{where}.views: has "{view.name}" twice; give each view once')
         if view.copies and (not isinstance(parts, common.Sized) or getattr(parts, "holdout", False)):
-            why = "holds samples out" if isinstance(parts, common.Sized) else "says itself who the clients are"
+            why = "holds samples out" if isinstance(parts, common.Sized) else "defines the clients itself"
             raise SpecError(f'{where}.views.{view.name}.copies = true: partition "{partition}" {why}; leave copies out')
         found[view.name] = view
     if found and partition in VIEWS:
-        raise SpecError(f'{where}.views: partition "{partition}" is a view itself; take another, as "iid", and add it to the views')
+        raise SpecError(
+            f'{where}.views: partition "{partition}" is a view itself; take another, such as "iid", and add it to the views'
+        )
     names = (*found, "partition")
     if crossed.true_groups is not None and crossed.true_groups not in names:
         raise SpecError(f'{where}.true_groups = "{crossed.true_groups}": no such view' + suggest(crossed.true_groups, names))

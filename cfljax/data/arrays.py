@@ -116,7 +116,9 @@ def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
 
 def _check_several(y: np.ndarray, where: str, classes: int | None) -> np.ndarray:
     if not (np.issubdtype(y.dtype, np.integer) or y.dtype == bool) or ((y != 0) & (y != 1)).any():
-        raise DataError(f"{where} has shape {list(y.shape)}: must be 0 or 1 for each label of a sample, as integers")
+        raise DataError(
+            f"{where} has shape {list(y.shape)}: must be 0 or 1 for each label of a sample; of one class, y.argmax(axis=1)"
+        )
     if classes not in (None, y.shape[1]):
         raise DataError(f"{where} has {y.shape[1]} labels, and data.classes says {classes}")
     return y.astype(np.int32, copy=False)

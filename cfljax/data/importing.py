@@ -155,7 +155,7 @@ def make_source(name: str, where: str, parts: list[Part], share: float) -> tuple
     names, (y_train, y_test) = number_classes(where, train, test)
     if not len(y_test):
         each = "class" if train.user is None else "owner"
-        line = f"{where}: no test samples, as each {each} has few samples; give a larger --test-fraction, or --test"
+        line = f"{where}: no test samples, because each {each} has few samples; give a larger --test-fraction, or --test"
         warnings.warn(line, DataWarning, stacklevel=2)
     if y_train.ndim == 1 and len(unseen := np.setdiff1d(y_test, y_train)):
         line = f"{where}: {len(unseen)} classes have test samples and no training samples, such as {names[unseen[0]]}"
@@ -171,7 +171,7 @@ def read_numpy(place: Path, _: Wanted) -> list[Part]:
     held = npz.list_arrays(place) if place.is_file() else {file.stem for file in place.glob("*.npy")}
     sides = [side for side in ("_train", "_test") if f"x{side}" in held] if "x_train" in held else [""]
     if f"x{sides[0]}" not in held:
-        raise DataError(f"{place}: must hold arrays x_train and y_train, or x and y")
+        raise DataError(f"{place}: must hold arrays x_train and y_train, or x and y; it has {', '.join(sorted(held)) or 'none'}")
     found = []
     for side in sides:
         x, y, user, coarse = (f"{key}{side}" for key in ("x", "y", "user", "y_coarse"))

@@ -154,7 +154,7 @@ def _read_numbers(table: Table, name: str, wanted: Wanted) -> np.ndarray:
         row = int(np.argmin(good))
         if plain or values[row] in MISSING_WORDS or is_number(values[row]):
             raise DataError(f"{table.where}: column {name} is empty or not finite in row {row + 1}: fill it, or --drop {name}")
-        flags = f"--drop {name}, --one-hot {name}, or --user {name} if it names the owner of the sample"
+        flags = f"--drop {name}, --one-hot {name}, --text {name}, or --user {name} if it names the owner of the sample"
         cell = repr(str(values[row])[:30])
         raise DataError(f"{table.where}: column {name} holds {cell} in row {row + 1}, which is not a number: {flags}")
     narrow = wide.astype(np.float32)

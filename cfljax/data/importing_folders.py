@@ -60,7 +60,7 @@ def _find_sides(folder: Path) -> list[Path]:
     tests = [inside[name] for name in _TEST if name in inside]
     if train is None:
         if tests and len(tests) == len(inside):
-            raise DataError(f"{folder}: has {tests[0].name} and no folder train beside it")
+            raise DataError(f"{folder}: has {tests[0].name} but no folder train")
         return [folder]
     left = [item.name for item in inside.values() if item not in (train, *tests[:1])]
     if left:

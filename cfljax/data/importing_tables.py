@@ -74,7 +74,7 @@ def read_csv(file: Path, _: Wanted) -> list[Table]:
         except pd.errors.ParserWarning:
             raise DataError(f"{file}: a row has more cells than the header has names; give each column a name") from None
         except UnicodeDecodeError:
-            raise DataError(f"{file}: is not in UTF-8; make it so, as by iconv -f latin1 -t utf-8") from None
+            raise DataError(f"{file}: is not in UTF-8; convert it, for example with iconv -f latin1 -t utf-8") from None
     names = [name for name in head.iloc[0] if name]
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise DataError(f"{file}: two columns are called {twice[0]}; give them different names")
@@ -149,7 +149,7 @@ def clients_in(folder: Path) -> dict[Any, Path]:
     if len(numbered) < 2:
         return {place.name: place for place in saved}
     if left := [place.name for place in saved if place not in numbered.values()]:
-        line = f"{folder}: left out, as the clients are {numbered[min(numbered)].name}, …: {', '.join(left)}"
+        line = f"{folder}: left out, because the clients are {numbered[min(numbered)].name}, …: {', '.join(left)}"
         warnings.warn(line, DataWarning, stacklevel=2)
     return dict(sorted(numbered.items()))
 

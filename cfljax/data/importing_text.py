@@ -152,7 +152,9 @@ def _split_texts(
             y.append(numbers[end])
             of.append(at)
     if unknown:
-        line = f"{where}: {unknown} of {unknown + len(y)} {name} samples are left out, as the next token is not in the vocabulary"
+        line = (
+            f"{where}: {unknown} of {unknown + len(y)} {name} samples are left out, because the next token is not in the vocabulary"
+        )
         warnings.warn(f"{line}; a larger --vocabulary keeps more", DataWarning, stacklevel=2)
     user = None if part.user is None else part.user[np.array(of, np.int64)]
     return _pad(pieces, length, True), np.array(y, np.int64), user

@@ -59,7 +59,7 @@ def download(name: str, folder: Path) -> Path:
             place.rmdir()  # if nothing was downloaded
         why = one_line_reason(getattr(e, "reason", e) if isinstance(getattr(e, "reason", None), Exception) else e)
         raise DataError(
-            f"{name}: cannot be downloaded into {place} ({why}); where there is no network, copy {name}.npz into "
+            f"{name}: cannot be downloaded into {place} ({why}); without a network, copy {name}.npz into "
             f"{place.parent}, or the original files ({', '.join(PUBLISHED_MD5[name])}) into {place}"
         ) from e
     return place
@@ -114,7 +114,7 @@ def _check_reachable(name: str, builder: tfds.core.DatasetBuilder, folder: Path)
             return
     if hosts:
         raise DataError(
-            f"{name}: there is no network ({hosts[0]} cannot be resolved); run this where there is one and copy the folder, "
+            f"{name}: there is no network ({hosts[0]} cannot be resolved); run this on a machine with one and copy the folder, "
             f"or copy a file {name}.npz into {folders(None)[0]}"
         )
 

@@ -173,7 +173,7 @@ def explain(label: str, choice: Choice) -> str:
         lines.append(f"  Gram matrices made once, before the first round: {choice.kept / 1e6:.3g} MB on each device")
     size = f"{choice.updates / 1e6:.3g} MB of updates"
     if choice.buffer:
-        waits = f"{choice.participants} clients under way, the server waits for {choice.buffer}"
+        waits = f"{choice.participants} clients train at a time, the server waits for {choice.buffer}"
         lines.append(f"  {waits}; {size}, kept from step to step")
         return "\n".join(lines)
     lines.append(f"  {size}, {f'summed in blocks of {plan.stream} participants' if plan.stream else 'held at once'}")

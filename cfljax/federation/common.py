@@ -201,7 +201,9 @@ def warn_of_lost(part: str, used: int, total: int, source: Source, room: np.ndar
     clients have of it. `room` f64[classes]: how many samples a class has for each that is wanted; NaN where none is."""
     if used < MAX_LOST_SHARE * total:
         why = f"class {int(np.nanargmin(room))} has too few samples for the clients' shares of it"
-        warnings.warn(f"{source.name}: {used} of {total} {part} samples are used, as {why}; {advice}", DataWarning, stacklevel=2)
+        warnings.warn(
+            f"{source.name}: {used} of {total} {part} samples are used, because {why}; {advice}", DataWarning, stacklevel=2
+        )
 
 
 def choose_test_part(options: Common, train: list[np.ndarray], source: Source, rng: Rng) -> list[np.ndarray] | np.ndarray:

@@ -19,10 +19,7 @@ import dataclasses
 
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.entry import entry
-from cfljax.round.state import Done, State
+from cfljax.round.recipes import Ask, Done, State, entry, option
 from cfljax.types import Array
 
 PAPER = "Canonaco et al. 2021"

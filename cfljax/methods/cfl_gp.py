@@ -29,13 +29,7 @@ from cfljax.devices.quick import quick_jit
 from cfljax.kernels.kmeans import kmeans
 from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
-from cfljax.registry.options import option
-from cfljax.round.before import Before
-from cfljax.round.clustered import Clustered
-from cfljax.round.common import first_models
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import Begun, State
+from cfljax.round.recipes import Before, Begun, Clustered, State, entry, first_models, option, similarity
 
 PAPER = "Kim et al. 2024"
 

@@ -30,11 +30,7 @@ from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.state import Done, State
+from cfljax.round.recipes import Ask, Before, Done, State, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model
 
 PAPER = "Licciardi et al. 2025"

@@ -31,9 +31,7 @@ from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.solver import Solver
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.models.flat import head_of, part_of
-from cfljax.registry.options import option
-from cfljax.round.at_home import AtHome, Kept
-from cfljax.round.entry import entry
+from cfljax.round.recipes import AtHome, Kept, entry, option
 from cfljax.round.samples import count_labels
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 

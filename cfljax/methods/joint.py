@@ -11,7 +11,7 @@ Readings. No experiment in `experiments/` has been run with `"literal"` or `"sum
 - Loss. Paper: the sum over the mini-batch (eq. 1). Here: its mean, so that λ and the step do not depend on the batch size.
   Option: `loss_reduction = "sum"`.
 - First round. Paper: nothing. Here: no model has moved yet, so S = 0 and the loss decides. Option: none.
-- Model that nobody chose. Paper: eq. 2. Here: the same, Δw = 0. Option: none.
+- Model without members. Paper: eq. 2. Here: the same, Δw = 0. Option: none.
 - Weights of the members. Paper: uniform (eq. 7). Here: the same. Option: `average`.
 - Empty clusters. Paper: K random devices, one into each cluster, "per iteration". Here: only in rounds with an empty cluster.
   Option: `reseed`.
@@ -89,7 +89,7 @@ class Joint(CountedConfig, Clustered):
     @property
     def without(self) -> dict[str, str]:
         """A distance has no bound; steps are its own."""
-        found = super().without | {"schedule": "it takes gradient steps of its own"}
+        found = super().without | {"schedule": "it takes its own gradient steps"}
         why = 'with similarity = "euclidean" costs are unbounded, so a choice cannot be private'
         return found | ({"privacy.choice": why} if self.similarity == "euclidean" else {})
 

@@ -24,12 +24,7 @@ from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.ask import Ask
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.similarity import similarity
-from cfljax.round.state import Done, State
+from cfljax.round.recipes import Ask, Before, Done, State, entry, option, similarity
 from cfljax.types import Array
 
 PAPER = "Zuziak et al. 2024"

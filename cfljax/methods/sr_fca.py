@@ -27,11 +27,7 @@ from cfljax import keys
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.registry.options import option
-from cfljax.round.before import Before
-from cfljax.round.entry import entry
-from cfljax.round.similarity import shortened, similarity
-from cfljax.round.state import Begun, State
+from cfljax.round.recipes import Before, Begun, State, entry, option, shortened, similarity
 
 PAPER = "Vardhan et al. 2024"
 

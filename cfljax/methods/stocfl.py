@@ -30,7 +30,6 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from cfljax import keys
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.unite import slots, unite
 from cfljax.lazy import jnp
@@ -97,7 +96,6 @@ class StoCFL(Clustered):
             return jnp.where(jnp.max(cosines, axis=1) >= ask.hyper["tau"], jnp.argmax(cosines, axis=1), -1)
 
         everyone = ask.of(ask.federation.trains & (state.labels < 0))
-        everyone.key = keys.root(0)  # no round's draws
         return everyone.pretrained(state.memory.anchor, nearest, self.pretrain_epochs)
 
 

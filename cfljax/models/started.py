@@ -234,7 +234,7 @@ def _check_known(model: Model, start: Start, but: str | None, what: str) -> None
         [but is not None and name.startswith(but) for name, _ in leaves], [math.prod(leaf.shape) for _, leaf in leaves]
     )
     if not (start.known | trains).all():
-        raise SpecError(f"{what} must be in model.weights as it is: {start.misfit}; give train.lora.head = true")
+        raise SpecError(f"{what} must be in model.weights unchanged: {start.misfit}; give train.lora.head = true")
 
 
 def _get_at(tree: Tree, path: list[str]) -> Tree:

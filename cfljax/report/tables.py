@@ -80,7 +80,7 @@ def _about_intervals(table: Sequence[Row]) -> list[str]:
         return []
     how = "bootstrap over the seeds" if max(counts) >= BOOTSTRAP else "Student's t over the seeds"
     if min(counts) < BOOTSTRAP <= max(counts):
-        how += f", Student's t where there are fewer than {BOOTSTRAP}"
+        how += f", Student's t with fewer than {BOOTSTRAP}"
     return [f"in brackets: {1 - LEVEL:.0%} interval of the mean ({how})"]
 
 

@@ -71,7 +71,8 @@ class Clustered(MethodConfig):
     leaves_out = False
     """Whether some clients are in no cluster for good. They have the last model, which does not train."""
     notes = 0
-    """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at first."""
+    """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at first. They take the place of a
+    part of the model that stays with the client, so `train.parts` is refused."""
     warmup_rounds = 0
     """The first rounds, in which all clients take part."""
     every = cast("int | None", None)
@@ -90,9 +91,9 @@ class Clustered(MethodConfig):
         regroups = cls.regroup is not Clustered.regroup or cls.makes_models
         adapts = cls.adapt is not Clustered.adapt
         draws = cls.clients_per_cluster is not None
-        cls.served = "models" if adapts else ""
+        cls.served = "models" if adapts or cls.notes else ""
         kept = ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
-        cls.averaged = () if cls.makes_models or adapts else kept
+        cls.averaged = () if cls.makes_models or adapts or cls.notes else kept
         cls.chooses_by_loss = cls.chooses and not cls.scores_on_server
         cls.trains_twice = cls.pull is not Clustered.pull
         cls.trains_once = not (cls.own_steps or cls.buffers or cls.head_epochs or cls.trains_twice)

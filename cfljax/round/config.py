@@ -136,7 +136,7 @@ class MethodConfig:
             "freeze": divided,
         }
         if self.own_steps:
-            reasons["schedule"] = "it takes gradient steps of its own"
+            reasons["schedule"] = "it takes its own gradient steps"
         return {name: why for name, why in reasons.items() if why}
 
     def check_train(self, where: str, train: TrainOptions) -> None:

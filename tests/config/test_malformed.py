@@ -47,7 +47,7 @@ TRAIN = [
     ({"lr": {"low": 1.0, "hihg": 2.0}}, "train.lr.hihg", 'did you mean "high"'),
     ({"lr": {"low": 1.0}}, "train.lr", "needs low and high"),
     ({"lr": {"low": -1.0, "high": 1.0}}, "train.lr = -1.0", "at least 0"),
-    ({"lr": [0.1, {"low": 0.1, "high": 1.0}]}, "train.lr", "stands alone"),
+    ({"lr": [0.1, {"low": 0.1, "high": 1.0}]}, "train.lr", "cannot be in a list"),
     ({"lr_decay": 1.1}, "train.lr_decay = 1.1", "at most 1"),
     ({"lr_decay": 0}, "train.lr_decay = 0", "greater than 0"),
     ({"momentum": 1}, "train.momentum = 1.0", "less than 1"),

@@ -12,7 +12,7 @@ from cfljax.commands import describe as told
 from cfljax.commands import samples
 from cfljax.data import load
 from cfljax.errors import DataError
-from cfljax.federation import gather
+from cfljax.federation import PARTITIONS, gather
 from cfljax.federation.pack import pack
 from cfljax.types import Parts
 from tests.importing.helpers import main
@@ -71,8 +71,8 @@ def test_describe_draws_samples_as_each_group_sees_them(folder, capsys):
 
 def test_a_line_of_samples_is_of_one_client_and_of_many_labels():
     source = load("digits")
-    parts = told.PARTITIONS.entry("rotated").make(
-        told.PARTITIONS.check("rotated", {"clients": 8, "groups": 4, "angles": [0.0, 90.0, 180.0, 45.0]}, "data"),
+    parts = PARTITIONS.entry("rotated").make(
+        PARTITIONS.check("rotated", {"clients": 8, "groups": 4, "angles": [0.0, 90.0, 180.0, 45.0]}, "data"),
         source,
         np.random.default_rng(0),
     )
@@ -98,8 +98,8 @@ def test_what_is_drawn_is_what_a_model_gets(monkeypatch):
         ("feature_shift", {"kind": "offset"}),
         ("corrupted", {"groups": 2, "clients": 4}),
     ):
-        checked = told.PARTITIONS.check(name, {"clients": 4, "groups": 2} | options, "data")
-        parts = told.PARTITIONS.entry(name).make(checked, source, np.random.default_rng(0))
+        checked = PARTITIONS.check(name, {"clients": 4, "groups": 2} | options, "data")
+        parts = PARTITIONS.entry(name).make(checked, source, np.random.default_rng(0))
         federation = pack(parts, source)
         for client in (0, 3):
             count = int(federation.train.count[client])

@@ -120,7 +120,7 @@ def test_arrays_of_several_labels_are_imported_and_checked(folder, monkeypatch):
     assert source.classes == 3 and source.y_train.shape == (40, 3) and source.y_test.shape == (10, 3)
     named = {"x_train": np.zeros((4, 2), np.float32), "x_test": np.zeros((4, 2), np.float32)}
     for bad, says in (
-        ({"y_train": np.full((4, 3), 2), "y_test": np.zeros((4, 3), int)}, "must be 0 or 1"),
+        ({"y_train": np.full((4, 3), 2), "y_test": np.zeros((4, 3), int)}, r"argmax\(axis=1\)"),
         ({"y_train": np.zeros((4, 3)), "y_test": np.zeros((4, 3), int)}, "must be 0 or 1"),
         ({"y_train": np.zeros((4, 3), int), "y_test": np.zeros((4, 2), int)}, "must have the same labels"),
         ({"y_train": np.zeros((4, 3), int), "y_test": np.zeros(4, int)}, "must have the same labels"),

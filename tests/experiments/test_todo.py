@@ -78,7 +78,7 @@ def test_jobs_stand_by_claims_per_hour_and_take_what_their_runs_took_in_the_reco
 def test_the_list_says_how_long_a_cnn_takes_on_a_chip_and_what_is_done(place, todo):
     Store(place / "records" / "long")
     text = todo.listed(*todo.jobs(place / "todo.toml", place / "records"))
-    assert "| long | 2 | 40.0 h | 0.05 | 24 min | done |" in text
+    assert "| long | 2 | 40 h | 0.05 | 24 min | done |" in text
     assert "| known | 1 | 3 min | 20 | – |  |" in text
     assert [line.split(" ")[1] for line in text.splitlines()[2:]] == ["known", "unknown", "long"]  # what is done stands last
 

@@ -262,13 +262,13 @@ def test_a_rare_class_of_the_test_set_that_takes_samples_from_all_is_told_with_n
     said = [str(warning.message) for warning in caught]
     assert len(said) == told
     if told:
-        assert f"{dealt} of {len(y_test)} test samples are used, as class 0 has too few" in said[0] and "global" in said[0]
+        assert f"{dealt} of {len(y_test)} test samples are used, because class 0 has too few" in said[0] and "global" in said[0]
 
 
 def test_a_rare_class_that_makes_all_clients_small_is_told_with_numbers():
     y = np.repeat(np.arange(10), [100, *[1000] * 9])
     source = fake(200, 90)._replace(x_train=np.zeros((len(y), 2, 2, 1), np.uint8), y_train=y, classes=10)
     options = Classes(clients=20, classes_per_client=10, test="global")
-    with pytest.warns(DataWarning, match=r"1000 of 9100 training samples are used, as class 0 has too few"):
+    with pytest.warns(DataWarning, match=r"1000 of 9100 training samples are used, because class 0 has too few"):
         parts = classes(options, source, np.random.default_rng(0))
     assert sum(map(len, parts.train)) == 1000

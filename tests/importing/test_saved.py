@@ -42,7 +42,7 @@ def test_each_partition_may_have_its_own_test_split(home, capsys):
             (home / "split" / f"client_{client}_data" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     saved(home / "split" / "server_val_data", rows(9))
     imported(home / "split")
-    assert "left out, as the clients are client_0_data, …: server_val_data" in capsys.readouterr().err
+    assert "left out, because the clients are client_0_data, …: server_val_data" in capsys.readouterr().err
     source = data.load("split")
     train, test = owner_of_each(source)
     assert np.array_equal(source.user_train, train) and np.array_equal(source.user_test, test)

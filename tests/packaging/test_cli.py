@@ -181,6 +181,7 @@ def test_options_of_a_run_are_flags_and_what_others_call_them_is_known(capsys):
     for wrong, told in (
         (["run", "ifca", "--k", "4"], '"clusters"'),
         (["run", "fedavg", "--learning_rate", "4"], '"lr"'),
+        (["run", "fedavg", "--num_clients", "20"], "--num_clients: is an option of data; write --set data.clients=20"),
         (["run", "fedavg", "--lr"], "its value is missing"),
         (["sweep", "--set", "clusters=4"], '"method.NAME.clusters"'),
         (["sweep", "--set", "num_rounds=4"], '"train.rounds"'),

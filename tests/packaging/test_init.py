@@ -60,3 +60,8 @@ def test_texts_need_another_model(capsys):
     Path("said.csv").write_text("text,label\n" + "\n".join(f"{'yes no '[k % 5 :]} now,{k % 2}" for k in range(40)))
     assert cli.main(["init", "said.csv", "--text", "text"]) == 2
     assert "samples are texts" in capsys.readouterr().err and not Path("said.toml").exists()
+
+
+@pytest.mark.parametrize("source", ["visist.csv", "photos/"])
+def test_a_file_that_is_not_there_is_no_name_of_a_data_set(source, capsys):
+    assert cli.main(["init", source]) == 2 and capsys.readouterr().err.endswith(f"{source}: there is no such file or folder\n")

@@ -1,4 +1,6 @@
 import re
+import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib
@@ -7,7 +9,7 @@ import pytest
 
 from cfljax.report import figures, write
 from cfljax.report.curves import MOST_CURVES, Band
-from cfljax.report.page_data import COLOURS, DASHES, styles
+from cfljax.report.page_data import CLUSTERED, COLOURS, DASHES, FAMILIES, styles
 from cfljax.report.report_data import read
 from cfljax.store import Store
 from tests.report import synthetic
@@ -70,6 +72,16 @@ def test_no_two_curves_look_alike(methods):
         least = 4 * methods
         assert [colour for colour, _ in made[:least]] == [i % methods for i in range(least)]
         assert all(colour >= methods for colour, _ in made[least:])
+
+
+def test_colours_are_those_of_the_families_of_methods():
+    """Each method of a family in docs/families.toml has one of its colours, and no family has a colour of another."""
+    families = tomllib.loads((Path(__file__).parents[2] / "docs" / "families.toml").read_text()).values()
+    drawn = [SimpleNamespace(folder="", method=name, label=name) for family in families for name in list(family["methods"])[:3]]
+    made = dict(zip((each.method for each in drawn), styles(SimpleNamespace(drawn=drawn)), strict=True))
+    shades = [{made[name][0] for name in family["methods"] if name in made} for family in families]
+    assert sum(map(len, shades)) == len(set.union(*shades)) == 8
+    assert all(len({FAMILIES.get(name, CLUSTERED) for name in family["methods"]}) == 1 for family in families)
 
 
 def test_a_legend_of_many_curves_has_room():
