@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cfljax.errors import DataError
@@ -50,10 +50,10 @@ def check_md5(name: str, file: Path, file_name: str = "") -> None:
         )
 
 
-def read_json(file: Path) -> Value:
-    """Read a JSON file; a DataError says why it cannot be read."""
+def read_json(file: Path, pairs_hook: Callable[[list[tuple[str, Value]]], Value] | None = None) -> Value:
+    """Read a JSON file; a DataError says why it cannot be read. `pairs_hook` makes each object from its entries."""
     with parser_errors(file, "as JSON"):
-        return json.loads(file.read_text("utf-8"))
+        return json.loads(file.read_text("utf-8"), object_pairs_hook=pairs_hook)
 
 
 @contextlib.contextmanager

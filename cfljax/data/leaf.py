@@ -12,7 +12,7 @@ from cfljax.data import arrays
 from cfljax.data.bounded import one_line_reason, read_json
 from cfljax.data.sources import FileOptions, Reader
 from cfljax.errors import DataError
-from cfljax.registry.options import Value
+from cfljax.registry.options import Table, Value
 from cfljax.types import Source
 
 
@@ -90,7 +90,7 @@ def _read_part(folder: Path, number: dict[str, int]) -> UserSamples:
 
 def _read_users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
     """(name, samples, labels) of each user in the file."""
-    content = read_json(file)
+    content = read_json(file, lambda pairs: _unique_table(pairs, file))
     top = content if isinstance(content, dict) else {}
     if not isinstance(top.get("users"), list) or not isinstance(top.get("user_data"), dict):
         raise DataError(f'{file}: must be LEAF\'s {{"users": [...], "user_data": {{...}}}}')
@@ -106,6 +106,15 @@ def _read_users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
     if sizes is not None and sizes != [len(y) for _, _, y in found]:
         raise DataError(f"{file}: num_samples differs from the users' numbers of samples; the file is incomplete or mixed up")
     return found
+
+
+def _unique_table(pairs: list[tuple[str, Value]], file: Path) -> Table:
+    """Build a JSON object; raise a DataError if two entries have one name, of which Python would keep the last."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise DataError(f"{file}: {next(n for n in names if names.count(n) > 1)[:60]} occurs twice in one object")
+    return table
 
 
 def is_text(value: Value) -> bool:

@@ -7,6 +7,7 @@ import errno
 import os
 import secrets
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,27 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def read_bytes(path: Path, expected: int | None = None) -> bytes:
+    """Return the bytes of a regular file, never through a symbolic link. Raise an OSError, or a ValueError if it has another size
+    than expected."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        info = os.fstat(descriptor)
+        check_size(info, expected)
+        data = file.read(info.st_size + 1)
+    if len(data) != info.st_size:
+        raise ValueError("it changed while it was read")
+    return data
+
+
+def check_size(info: os.stat_result, expected: int | None = None) -> None:
+    """Raise a ValueError unless this is a regular file of the expected size."""
+    if not stat.S_ISREG(info.st_mode):
+        raise ValueError("not a regular file")
+    if expected is not None and info.st_size != expected:
+        raise ValueError(f"{info.st_size} bytes instead of {expected}")
 
 
 def remove_stale(folder: Path) -> None:

@@ -67,7 +67,7 @@ class Folder:
         """Read plan.json; None if there is no such file. A damaged one is set aside with a warning."""
         path = self.folder / "plan.json"
         try:
-            return records.decode(self._bytes(path))
+            return records.check_plan(records.decode(self._bytes(path)))
         except FileNotFoundError:
             return None
         except Damaged as error:
@@ -95,16 +95,16 @@ class Folder:
                     events.append(json.loads(line))
         return [e for e in events if isinstance(e, dict) and isinstance(e.get("time"), float) and isinstance(e.get("event"), str)]
 
-    def _bytes(self, path: Path) -> bytes:
-        """Read the file's bytes; Damaged if it cannot be read."""
+    def _bytes(self, path: Path, expected: int | None = None) -> bytes:
+        """Read the file's bytes; Damaged for anything but a plain file of the right size."""
         try:
-            return path.read_bytes()
+            return atomic.read_bytes(path, expected)
         except FileNotFoundError:
             raise
         except PermissionError as error:
             raise StoreError(f"{path}: cannot read: {error.strerror}; check the permissions") from error
-        except OSError as error:  # a folder, a bad disk
-            raise Damaged(f"{path.name}: {error.strerror or error}") from error
+        except (OSError, ValueError) as error:  # OSError: a symbolic link, a folder, a bad disk
+            raise Damaged(f"{path.name}: {getattr(error, 'strerror', None) or error}") from error
 
     def _move(self, path: Path, name: str = "damaged") -> Path:
         """Move a file, if it is there, to the folder of this name in the results folder, beside others of its name; return its new

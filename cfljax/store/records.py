@@ -74,6 +74,35 @@ def check_record(record: Table) -> None:
                 raise ValueError(f"record of {record['id']}: {key}.{name} must be a number")
 
 
+def check_plan(plan: Table) -> Table:
+    """Return the contents of plan.json; raise Damaged if a sweep cannot have written them."""
+
+    def ids(value: object) -> bool:
+        return isinstance(value, list) and all(map(is_id, value))
+
+    if not ids(plan.get("units", [])):
+        raise Damaged("units is not a list of ids")
+    labels = plan.get("labels", [])
+    if not isinstance(labels, list) or not all(
+        isinstance(each, dict) and isinstance(each.get("label"), str) and each["label"] and ids(each.get("units"))
+        for each in labels
+    ):
+        raise Damaged("labels is no list of labels and their runs")
+    batches, threads = plan.get("batches", []), plan.get("threads")
+    if not isinstance(batches, list):
+        raise Damaged("batches is no list")
+    for entry in batches:
+        if not isinstance(entry, dict) or not ids(entry.get("runs")) or not entry["runs"] or not _counts(entry.get("width")):
+            raise Damaged("a batch is not a list of runs and a width")
+    if threads is not None and not _counts(threads):
+        raise Damaged("threads is no number of threads")
+    return plan
+
+
+def _counts(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1 << 20
+
+
 def encode(content: Table, compact: bool = False) -> bytes:
     """Seal JSON. The order of keys is kept; numbers that are not finite are written as Python writes them (NaN). `compact`: each
     key has one line."""
@@ -92,7 +121,12 @@ def decode(data: bytes) -> Table:
     body, tail = data[:-_TAIL_LENGTH], data[-_TAIL_LENGTH:]
     if tail != (_TAIL % hashlib.sha256(body).hexdigest()).encode():
         raise Damaged("its SHA-256 does not match")
-    content: Table = json.loads(body + b"\n}")
+    try:
+        content = json.loads(body + b"\n}")
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise Damaged("not a table")
     return content
 
 

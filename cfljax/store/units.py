@@ -141,17 +141,15 @@ class Store(Folder):
         except ValueError as error:
             raise Damaged(str(error)) from error
         try:
-            size, wanted = self._array_file(id).stat().st_size, record["arrays"]["bytes"]
+            atomic.check_size(os.lstat(self._array_file(id)), record["arrays"]["bytes"])
         except FileNotFoundError as error:
             raise Damaged(f"{id}.npz is missing") from error
-        except (KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise Damaged(f"{id}.npz: {error}") from error
-        if size != wanted:
-            raise Damaged(f"{id}.npz: {size} bytes instead of {wanted}")
         return record
 
     def _array_bytes(self, id: str, record: Table) -> bytes:
-        data = self._bytes(self._array_file(id))
+        data = self._bytes(self._array_file(id), record["arrays"]["bytes"])
         if hashlib.sha256(data).hexdigest() != record["arrays"].get("sha256"):
             raise Damaged(f"{id}.npz: its SHA-256 is not that of its record")
         return data
@@ -212,7 +210,7 @@ class Store(Folder):
             return arrays, json.loads(arrays.pop(_META).tobytes())
         except FileNotFoundError:
             return None
-        except Damaged as error:
+        except (Damaged, ValueError, KeyError, AttributeError, RecursionError) as error:
             if not self.read_only:
                 self._move(path)
             self.warn(f"{path}: damaged checkpoint ({error}); the run starts from its beginning")

@@ -54,6 +54,11 @@ def leaf_file(folder, text):
 ANN = '{"x": [[0.5], [1.0]], "y": [0, 1]}'
 
 
+def test_a_user_twice_in_one_json_object_is_not_silently_the_last(tmp_path):
+    text = f'{{"users": ["ann"], "user_data": {{"ann": {ANN}, "ann": {ANN}}}}}'
+    assert "a.json: ann occurs twice" in refused(lambda: leaf_file(tmp_path, text))
+
+
 def test_fewer_samples_than_num_samples_says_are_noticed(tmp_path):
     text = f'{{"users": ["ann"], "num_samples": [3], "user_data": {{"ann": {ANN}}}}}'
     assert "a.json: num_samples" in refused(lambda: leaf_file(tmp_path, text))

@@ -108,6 +108,28 @@ def test_a_damaged_plan_is_set_aside(store):
     assert store.read_plan() is None and (store.folder / "damaged" / "plan.json").exists()
 
 
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"units": "abc"},
+        {"units": ["../a"]},
+        {"batches": {"runs": []}},
+        {"batches": ["a"]},
+        {"batches": [{"runs": ["a"]}]},
+        {"batches": [{"runs": [], "width": 1}]},
+        {"batches": [{"runs": ["a"], "width": 0}]},
+        {"threads": "two"},
+        {"threads": True},
+    ],
+)
+def test_a_plan_of_another_form_is_set_aside_whatever_its_sum_says(store, plan):
+    store.write_plan(plan)
+    with pytest.warns(DamagedWarning, match="plan.json: damaged"):
+        assert store.read_plan() is None
+    store.write_plan({"units": ["a"], "batches": [{"runs": ["a", "b"], "width": 2}], "threads": None, "more": [1]})
+    assert store.read_plan()["batches"][0]["width"] == 2
+
+
 def test_a_record_under_another_name_is_damage(store):
     for kind in ("json", "npz"):
         (store.units / f"d.{kind}").write_bytes((store.units / f"a.{kind}").read_bytes())
@@ -118,3 +140,30 @@ def test_a_record_under_another_name_is_damage(store):
 def test_a_good_unit_is_not_set_aside(store):
     store._set_aside("a")
     assert store.has("a") and not (store.folder / "damaged").exists() and not store.has("z")
+
+
+def test_a_linked_record_is_not_followed(store, tmp_path):
+    path = store.units / "b.json"
+    path.rename(tmp_path / "elsewhere.json")
+    path.symlink_to(tmp_path / "elsewhere.json")
+    with pytest.warns(DamagedWarning):
+        assert store.done() == {"a", "c"}
+
+
+def test_a_link_in_place_of_a_file_is_not_followed(store, tmp_path):
+    for kind in ("json", "npz"):
+        path = store.units / f"b.{kind}"
+        path.rename(tmp_path / path.name)
+        path.symlink_to(tmp_path / path.name)
+    with pytest.warns(DamagedWarning):
+        assert store.done() == {"a", "c"}
+    assert (tmp_path / "b.json").exists() and not (store.units / "b.json").is_symlink()
+
+
+def test_a_pipe_in_place_of_a_file_does_not_stop_the_reader(store):
+    import os
+
+    (store.units / "b.json").unlink()
+    os.mkfifo(store.units / "b.json")
+    with pytest.warns(DamagedWarning, match="not a regular file"):
+        assert store.done() == {"a", "c"}

@@ -134,6 +134,16 @@ def test_no_run_takes_the_place_of_another_with_its_seed(tmp_path):
     assert cell.n == 2 and cell.mean == pytest.approx(0.4)
 
 
+@pytest.mark.parametrize("labels", ["x", [3], [{"label": "", "units": []}], [{"label": "a", "units": ["../x"]}]])
+def test_labels_that_no_sweep_lays_down_are_damage(tmp_path, labels):
+    from cfljax.store import DamagedWarning
+
+    store = Store(tmp_path)
+    store.write_plan({"units": [], "labels": labels})
+    with pytest.warns(DamagedWarning, match="labels is no list"):
+        assert store.read_plan() is None
+
+
 def test_rounds_to_a_target_are_counted_from_the_curves_when_asked(tmp_path):
     store = Store(tmp_path)
     for seed in range(2):  # as two starts with other targets have recorded it
