@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.markdown import markdown
 
-PARTITIONS: dict[str, dict[str, Any]] = {"rotated": {"groups": 4}, "dirichlet": {"alpha": 0.3}}
+PARTITIONS: dict[str, dict[str, Any]] = {"dirichlet": {"alpha": 0.3}}
 METHODS: dict[str, dict[str, Any]] = {"fedprox": {"mu": [0.01, 0.1, 1.0]}, "ifca": {"clusters": [2, 4, 8]}}
 TRAIN = {"lr": [0.03, 0.1, 0.3], "epochs": [1, 2, 5], "batch": 10, "rounds": 27, "eval_every": 3}
 FIRST, REDUCE = 3, 3
