@@ -18,8 +18,8 @@ from cfljax.report.comparison import Column, Row, headline, headline_of, seconds
 from cfljax.report.configurations import Unit, option_of
 from cfljax.report.curves import MOST_CURVES
 from cfljax.report.page_data import page_json
+from cfljax.report.page_tests import escaped
 from cfljax.report.report_data import ReportData
-from cfljax.report.tables import escaped
 from cfljax.store import busy
 from cfljax.store.tuned import read_search
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 
 from cfljax.report import tested
 from cfljax.report.comparison import Row
 from cfljax.report.critical_difference import MOST, svg
-from cfljax.report.tables import escaped
+from cfljax.report.tables import printable
+
+
+def escaped(words: object) -> str:
+    """The text, escaped for HTML."""
+    return html.escape(printable(str(words)))
 
 
 def tests(table: Sequence[Row]) -> str:

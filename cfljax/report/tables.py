@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -195,11 +194,6 @@ def align(grid: Sequence[Sequence[str]], lefts: int = 1) -> list[str]:
 def printable(text: str) -> str:
     """The text without control characters, which could change a terminal's state."""
     return "".join(c if c.isprintable() else "�" for c in text)
-
-
-def escaped(words: object) -> str:
-    """The text, escaped for HTML."""
-    return html.escape(printable(str(words)))
 
 
 def markdown(table: Sequence[Row]) -> str:

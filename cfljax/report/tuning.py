@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from cfljax.registry.options import Table, show
-from cfljax.report.tables import align, escaped, printable
+from cfljax.report.page_tests import escaped
+from cfljax.report.tables import align, printable
 
 if TYPE_CHECKING:
     from cfljax.launch.search_plan import Plan
