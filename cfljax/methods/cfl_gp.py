@@ -28,8 +28,7 @@ import numpy as np
 from cfljax.devices.quick import quick_jit
 from cfljax.kernels.kmeans import kmeans
 from cfljax.lazy import jnp
-from cfljax.local.averages import AVERAGES
-from cfljax.round.recipes import Before, Begun, Clustered, State, entry, first_models, option, similarity
+from cfljax.round.recipes import AVERAGES, Before, Begun, Clustered, State, entry, first_models, option, similarity
 
 PAPER = "Kim et al. 2024"
 

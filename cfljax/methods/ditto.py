@@ -21,8 +21,7 @@ import dataclasses
 from collections.abc import Callable
 
 from cfljax.lazy import jnp
-from cfljax.local.averages import AVERAGES
-from cfljax.round.recipes import AtHome, entry, option
+from cfljax.round.recipes import AVERAGES, AtHome, entry, option
 from cfljax.types import Array, Hyper
 
 PAPER = "Li et al. 2021"

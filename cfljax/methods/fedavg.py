@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.local.averages import AVERAGES
-from cfljax.round.recipes import Clustered, entry, option
+from cfljax.round.recipes import AVERAGES, Clustered, entry, option
 
 PAPER = "McMahan et al. 2017"
 

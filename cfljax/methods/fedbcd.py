@@ -24,11 +24,8 @@ from cfljax import keys
 from cfljax.federation.cohort import present
 from cfljax.kernels.mix import add_noise, sum_by
 from cfljax.lazy import jnp
-from cfljax.local.reports import report
-from cfljax.local.rounds import jobs_from
-from cfljax.local.solver import Solver
 from cfljax.registry import Entry
-from cfljax.round.recipes import PersonalConfig, Work, first_model, keep_own, option, traffic
+from cfljax.round.recipes import PersonalConfig, Solver, Work, first_model, jobs_from, keep_own, option, report, traffic
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 PAPER = "Wu et al. 2021"

@@ -41,8 +41,7 @@ from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members, usable
 from cfljax.kernels.unite import complete_linkage
 from cfljax.lazy import jax, jnp
-from cfljax.local.averages import AVERAGES
-from cfljax.round.recipes import Ask, Clustered, State, entry, join, option
+from cfljax.round.recipes import AVERAGES, Ask, Clustered, State, entry, join, option
 from cfljax.types import Array
 
 PAPER = "Jothimurugesan et al. 2023"

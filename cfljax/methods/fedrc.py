@@ -30,8 +30,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.lazy import jax, jnp
-from cfljax.local.solver import Solver
-from cfljax.round.recipes import Mixed, Soft, entry, in_lists, sample_labels
+from cfljax.round.recipes import Mixed, Soft, Solver, entry, in_lists, sample_labels
 from cfljax.types import Array, Cohort, Federation
 
 PAPER = "Guo et al. 2024"

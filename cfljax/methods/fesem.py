@@ -42,9 +42,8 @@ from cfljax.kernels.blocks import combine, squared_distances
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.mix import members, usable
 from cfljax.lazy import jax, jnp
-from cfljax.local.averages import AVERAGES
 from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import Ask, Clustered, CountedConfig, Done, State, entry, first_model, first_models, option
+from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, Done, State, entry, first_model, first_models, option
 from cfljax.types import Array
 
 PAPER = "Xie et al. 2020"

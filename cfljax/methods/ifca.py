@@ -28,8 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.local.averages import AVERAGES
-from cfljax.round.recipes import Clustered, CountedConfig, entry, option
+from cfljax.round.recipes import AVERAGES, Clustered, CountedConfig, entry, option
 
 PAPER = "Ghosh et al. 2020"
 

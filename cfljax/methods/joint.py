@@ -29,8 +29,7 @@ import dataclasses
 
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_cost, move_similarity
 from cfljax.lazy import jax, jnp
-from cfljax.local.averages import AVERAGES
-from cfljax.round.recipes import Ask, Clustered, CountedConfig, State, Work, entry, option
+from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, State, Work, entry, option
 from cfljax.types import Array, Hyper
 
 PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"

@@ -28,8 +28,7 @@ from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
 from cfljax.lazy import jnp
-from cfljax.local.averages import AVERAGES
-from cfljax.round.recipes import Before, Begun, Clustered, CountedConfig, entry, option, similarity
+from cfljax.round.recipes import AVERAGES, Before, Begun, Clustered, CountedConfig, entry, option, similarity
 from cfljax.types import Array
 
 PAPER = "Ghosh et al. 2019"

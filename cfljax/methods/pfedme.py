@@ -25,9 +25,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cfljax.lazy import jax, jnp
-from cfljax.local.optimiser import StepRule
-from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.round.recipes import AtHome, entry, option
+from cfljax.round.recipes import AtHome, GradientAt, OwnSteps, StepRule, entry, option
 from cfljax.types import Array, Hyper, Model, Tree
 
 PAPER = "Dinh et al. 2020"

@@ -20,7 +20,6 @@ Communication per participant and round: one model and c down, one update and th
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.gradients import Gradient
@@ -33,16 +32,8 @@ from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 PAPER = "Karimireddy et al. 2020"
 
 
-class Carry(NamedTuple):
-    """What the steps of a client carry."""
-
-    at: Position
-    correction: Tree
-    """c − c_i."""
-    total: Tree
-    """The sum of the gradients so far, without correction."""
-    steps: Array
-    """f32[]: the number of steps so far."""
+Carry = tuple[Position, Tree, Tree, Array]
+"""What the steps of a client carry: where they are, c − c_i, the sum of the gradients without it, and their number f32[]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +54,7 @@ class Scaffold(Controlled):
 
         def begin(start: Tree, home: Array | None) -> Carry:
             assert home is not None
-            return Carry(start_at(rule, start, None), model.unravel(home), jax.tree.map(jnp.zeros_like, start), jnp.float32(0))
+            return start_at(rule, start, None), model.unravel(home), jax.tree.map(jnp.zeros_like, start), jnp.float32(0)
 
         def step(gradient: GradientAt, carry: Carry) -> tuple[Carry, Array]:
             at, correction, total, steps = carry
@@ -71,10 +62,11 @@ class Scaffold(Controlled):
             if decay is not None:  # a part of f_i
                 grads = jax.tree.map(lambda g, w: g + decay * w, grads, at.params)
             after = move(at, Gradient(loss, samples, jax.tree.map(jnp.add, grads, correction)))
-            return Carry(after, correction, jax.tree.map(jnp.add, total, grads), steps + 1), loss
+            return (after, correction, jax.tree.map(jnp.add, total, grads), steps + 1), loss
 
         def end(carry: Carry) -> tuple[Tree, Array]:
-            return carry.at.params, model.ravel(carry.total) / jnp.maximum(carry.steps, 1.0)
+            at, _, total, steps = carry
+            return at.params, model.ravel(total) / jnp.maximum(steps, 1.0)
 
         return OwnSteps(begin, step, end)
 

@@ -33,8 +33,7 @@ from typing import NamedTuple
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.unite import slots, unite
 from cfljax.lazy import jnp
-from cfljax.local.averages import AVERAGES
-from cfljax.round.recipes import Ask, Clustered, State, brief, compared_size, entry, option, similarity
+from cfljax.round.recipes import AVERAGES, Ask, Clustered, State, brief, compared_size, entry, option, similarity
 from cfljax.types import Array, Hyper
 
 PAPER = "Zeng et al. 2023"

@@ -1,6 +1,12 @@
 """What a method's file needs: the recipes, their options, and what their functions get and return."""
 
+from cfljax.local.averages import AVERAGES
+from cfljax.local.optimiser import StepRule
+from cfljax.local.own_steps import GradientAt, OwnSteps
+from cfljax.local.reports import report
+from cfljax.local.rounds import jobs_from
 from cfljax.local.schedule import Work
+from cfljax.local.solver import Solver
 from cfljax.registry.options import option
 from cfljax.round.anew import every
 from cfljax.round.ask import Ask
@@ -20,8 +26,9 @@ from cfljax.round.soft import Mixed, Soft
 from cfljax.round.state import Begun, Done, State, places
 
 __all__ = [
-    "Ask", "AtHome", "Before", "Begun", "Clustered", "Controlled", "CountedConfig", "Done", "Kept", "MethodConfig", "Mixed",
-    "OwnModels", "Peers", "PersonalConfig", "Soft", "State", "Work", "brief", "compared_size", "entry", "every",
-    "first_model", "first_models", "in_lists", "join", "keep_own", "mean_over_samples", "need_clients", "option", "places",
-    "sample_labels", "shortened", "similarity", "traffic", "train_and_compare",
+    "AVERAGES", "Ask", "AtHome", "Before", "Begun", "Clustered", "Controlled", "CountedConfig", "Done", "GradientAt",
+    "Kept", "MethodConfig", "Mixed", "OwnModels", "OwnSteps", "Peers", "PersonalConfig", "Soft", "Solver", "State",
+    "StepRule", "Work", "brief", "compared_size", "entry", "every", "first_model", "first_models", "in_lists", "jobs_from",
+    "join", "keep_own", "mean_over_samples", "need_clients", "option", "places", "report", "sample_labels",
+    "shortened", "similarity", "traffic", "train_and_compare",
 ]  # fmt: skip
