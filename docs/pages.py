@@ -20,7 +20,7 @@ from pathlib import Path
 from cfljax import errors
 from cfljax.commands import COMMANDS
 from cfljax.commands.methods import describe
-from cfljax.config import asynchronous, clock, data, drift, lora, search, server, stop, train, transit
+from cfljax.config import asynchronous, clock, data, drift, search, server, stop, train, transit
 from cfljax.data import SOURCES
 from cfljax.federation import PARTITIONS, VIEWS
 from cfljax.methods import METHODS
@@ -46,7 +46,7 @@ TABLES = {
     "train.compress": transit.Compress,
     "train.attack": transit.Attack,
     "train.robust": transit.Robust,
-    "train.lora": lora.Lora,
+    "train.lora": train.Lora,
     "train.plan": train.Forced,
     "search": search.Search,
 }

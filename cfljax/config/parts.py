@@ -3,41 +3,12 @@ train)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from cfljax.config.frozen import FrozenTable
-from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import Value, show
+from cfljax.config.train import Train, read_frozen
+from cfljax.errors import SpecError
 from cfljax.round.config import MethodConfig
 
-if TYPE_CHECKING:
-    from cfljax.config.train import Train
-
-SHARING = ("all", "cluster", "client")
-"""Who shares a part: all clients, the members of a cluster, or nobody, so that it stays with the client."""
 Pairs = tuple[tuple[str, str], ...]
 """(name of a part, its kind) for each part that is named."""
-
-
-def read_parts(value: Value) -> FrozenTable | None:
-    """Check the table; None if it has only "cluster", which is the default of every part. Raises a SpecError."""
-    if value is None:
-        return None
-    for name, kind in value.items():
-        if kind not in SHARING:
-            told = suggest(kind, SHARING) if isinstance(kind, str) else ""
-            raise SpecError(f'train.parts.{name} = {show(kind)}: must be "all", "cluster" or "client"' + told)
-    return FrozenTable(value) if set(value.values()) - {"cluster"} else None
-
-
-def read_frozen(value: Value) -> tuple[str, ...] | None:
-    """Check the names of `train.freeze` and sort them; None if there are none. Raises a SpecError."""
-    if value is None:
-        return None
-    names = (value,) if isinstance(value, str) else tuple(value)
-    if not names or "" in names:
-        raise SpecError(f'train.freeze = {show(value)}: must name a part, such as "head", or a list of parts')
-    return tuple(sorted(set(names)))
 
 
 def list_pairs(options: MethodConfig, train: Train) -> Pairs:
@@ -60,8 +31,3 @@ def check_parts(label: str, options: MethodConfig, train: Train) -> None:
             raise SpecError(f'method.{label}.average = "nova" with train.parts.{part} = "all": {told}')
     if twice := (train.parts or {}).keys() & set(read_frozen(train.freeze) or ()):
         raise SpecError(f'train.freeze = "{min(twice)}": train.parts lists it too, but a frozen part is not shared; leave out one')
-
-
-def divided_by(train: Train) -> str:
-    """Return the option that divides models into parts: "train.parts", "train.freeze", or "" if none does."""
-    return "train.parts" if train.parts else "train.freeze" if train.freeze else ""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.config import parts, transit
+from cfljax.config import transit
 from cfljax.config.asynchronous import Asynchronous, check_asynchronous
 from cfljax.config.clock import Clock
 from cfljax.config.frozen import FrozenTable
-from cfljax.config.lora import Lora
 from cfljax.config.optimisers import check_optimiser
 from cfljax.config.server import Server, read_server
 from cfljax.config.stop import Stop
-from cfljax.errors import SpecError
-from cfljax.registry.options import Table, check, option, show
+from cfljax.errors import SpecError, suggest
+from cfljax.registry.options import Table, Value, check, option, show
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +28,18 @@ class Forced:
     pool: str | None = option(None, "every device holds all samples, or only those of its clients", choices=("copied", "sharded"))
 
 
+@dataclasses.dataclass(frozen=True)
+class Lora:
+    """The table `train.lora` (Hu et al. 2022): beside a frozen kernel W, alpha / rank · down @ up trains."""
+
+    rank: int = option(8, "rank of the adapters", low=1, high=4096)
+    alpha: float = option(16.0, "adapters are scaled by alpha / rank", above=0)
+    where: str = option("attention", "layers: of attention, the other dense ones, or all", choices=("attention", "dense", "all"))
+    head: bool = option(False, "the head trains, too, as a whole")
+
+
+SHARING = ("all", "cluster", "client")
+"""Who shares a part: all clients, the members of a cluster, or nobody, so that it stays with the client."""
 TABLES = {**transit.TABLES, "stop": Stop, "clock": Clock, "asynchronous": Asynchronous, "lora": Lora}
 """Options of `train` that are tables, and the classes of their options."""
 
@@ -44,10 +55,10 @@ class Train:
     batch: int | str = option(10, "samples per step, or all of them", low=1, choices=("full",))
     lr: float = option(0.03, "learning rate", low=0, traced=True)
     lr_decay: float = option(1.0, "round t uses lr · lr_decay^t", above=0, high=1, traced=True)
-    momentum: float = option(0.0, "momentum of SGD, reset in each round unless keep_state is set", low=0, traced=True)
+    momentum: float = option(0.0, "momentum of SGD, reset in each round unless `optimizer_state` is kept", low=0, traced=True)
     weight_decay: float = option(0.0, "adds weight_decay · w to the gradient", low=0, traced=True)
     optimizer: str | Table = option("sgd", 'a name of optax, or a table { name = "adam", b1 = 0.8 }')
-    keep_state: bool = option(False, "keep each client's optimiser state between rounds")
+    optimizer_state: str = option("reset", "reset it in each round, or each client keeps its own", choices=("reset", "client"))
     eval_every: int = option(1, "rounds between evaluations", low=1, high=10**9)
     dropout: float = option(0.0, "chance that a participant drops out of a round", low=0, traced=True)
     stragglers: float = option(0.0, "chance that a participant does only part of its steps", low=0, high=1, traced=True)
@@ -102,8 +113,8 @@ class Train:
         elif isinstance(self.plan, dict):
             object.__setattr__(self, "plan", FrozenTable(self.plan))
         object.__setattr__(self, "server", read_server(self.server))
-        object.__setattr__(self, "parts", parts.read_parts(self.parts))
-        object.__setattr__(self, "freeze", parts.read_frozen(self.freeze))
+        object.__setattr__(self, "parts", read_parts(self.parts))
+        object.__setattr__(self, "freeze", read_frozen(self.freeze))
         for name, kind in TABLES.items():
             object.__setattr__(self, name, transit.read_table(getattr(self, name), name, kind))
         if isinstance(self.optimizer, dict):
@@ -119,6 +130,11 @@ class Train:
         return self.optimizer["name"], {k: v for k, v in self.optimizer.items() if k != "name"}
 
     @property
+    def keeps_state(self) -> bool:
+        """Whether optimisers go on from round to round."""
+        return self.optimizer_state == "client"
+
+    @property
     def epochs_of_head(self) -> int:
         """The epochs in which a client trains its head alone, before the others; 0: it does not."""
         return (self.head_epochs or 1) if self.schedule else 0
@@ -126,7 +142,7 @@ class Train:
     @property
     def divided_by(self) -> str:
         """The option that divides models into parts; "" if none does."""
-        return parts.divided_by(self)
+        return "train.parts" if self.parts else "train.freeze" if self.freeze else ""
 
     @property
     def forced(self) -> Forced:
@@ -205,8 +221,29 @@ class Train:
                 METRICS.entry(name, f"{where}.metrics")
         if self.optimizer != "sgd":
             _check_optimizer(self, f"{where}.optimizer")
-        if self.keep_state:
-            _check_keep_state(self, where)
+        if self.keeps_state:
+            _check_optimizer_state(self, where)
+
+
+def read_parts(value: Value) -> FrozenTable | None:
+    """Check the table; None if it has only "cluster", which is the default of every part. Raises a SpecError."""
+    if value is None:
+        return None
+    for name, kind in value.items():
+        if kind not in SHARING:
+            told = suggest(kind, SHARING) if isinstance(kind, str) else ""
+            raise SpecError(f'train.parts.{name} = {show(kind)}: must be "all", "cluster" or "client"' + told)
+    return FrozenTable(value) if set(value.values()) - {"cluster"} else None
+
+
+def read_frozen(value: Value) -> tuple[str, ...] | None:
+    """Check the names of `train.freeze` and sort them; None if there are none. Raises a SpecError."""
+    if value is None:
+        return None
+    names = (value,) if isinstance(value, str) else tuple(value)
+    if not names or "" in names:
+        raise SpecError(f'train.freeze = {show(value)}: must name a part, such as "head", or a list of parts')
+    return tuple(sorted(set(names)))
 
 
 def _check_robust(train: Train, forced: Forced, where: str) -> None:
@@ -222,14 +259,16 @@ def _check_robust(train: Train, forced: Forced, where: str) -> None:
         raise SpecError(f"{where}.plan.stream = {forced.stream}: {where}.robust needs all updates at once; leave out one")
 
 
-def _check_keep_state(train: Train, where: str) -> None:
+def _check_optimizer_state(train: Train, where: str) -> None:
     """Reject options with which an optimiser has no state, or none that could continue."""
     for name in ("schedule", "asynchronous"):
         if getattr(train, name) is not None:
             why = "one state per client is kept between rounds; leave out one"
-            raise SpecError(f"{where}.keep_state = true with {where}.{name}: {why}")
+            raise SpecError(f'{where}.optimizer_state = "client" with {where}.{name}: {why}')
     if train.optimizer == "sgd" and not train.momentum:
-        raise SpecError(f"{where}.keep_state = true: plain SGD has no state; give {where}.momentum or another {where}.optimizer")
+        raise SpecError(
+            f'{where}.optimizer_state = "client": plain SGD has no state; give {where}.momentum or another {where}.optimizer'
+        )
 
 
 def _check_optimizer(train: Train, where: str) -> None:

@@ -13,8 +13,8 @@ from cfljax import data, keys, models
 from cfljax.config import Run
 from cfljax.config.asynchronous import check_buffer
 from cfljax.config.frozen import canonical
-from cfljax.config.lora import Lora
 from cfljax.config.parts import Pairs, list_pairs
+from cfljax.config.train import Lora
 from cfljax.config.transit import keeps_dropped
 from cfljax.devices import compiled
 from cfljax.devices.machine import Machine, make_mesh
@@ -84,7 +84,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     turns = run.options.head_epochs  # which the method adds itself
     work = choice.work._replace(epochs=run.train.epochs, head=0) if turns else choice.work
     solver = Solver(
-        model, work, optimizer, tuple(arguments.items()), choice.plan, settings.sending, keeps_state=run.train.keep_state
+        model, work, optimizer, tuple(arguments.items()), choice.plan, settings.sending, keeps_state=run.train.keeps_state
     )
     options = drop_traced(run.options)
     method = _method(run.method, options, canonical(options), solver, mesh, parts, _server(run))

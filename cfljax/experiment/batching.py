@@ -204,7 +204,7 @@ def count_held(run: Run, size: Size) -> int:
         numbers += size.parameters  # its model when it is scored
     if keeps_dropped(run.options, run.train.transit):
         numbers += size.parameters
-    if run.train.keep_state:
+    if run.train.keeps_state:
         name, arguments = run.train.optimizer_pair
         numbers += size.parameters * max(1, count_state(name, FrozenTable(arguments)))
     return 4 * size.clients * numbers

@@ -70,7 +70,7 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
     stream = 0  # a robust rule needs all updates at once, and those under way are kept
     if run.train.transit.robust is None and run.train.buffered is None:
         stream = choose_block(participants, model.size) if forced.stream is None else forced.stream
-    plain = run.train.optimizer == "sgd" and not (run.options.own_steps or head or run.train.keep_state)
+    plain = run.train.optimizer == "sgd" and not (run.options.own_steps or head or run.train.keeps_state)
     layer = predict.layer_shape(model, _parts(run, model)) if plain else None
     counts, longest = np.asarray(federation.train.count), federation.train.longest
     steps = lanes.typical_steps(np.where(counts > 0, predict.count_steps(work, counts), 0), -(-participants // devices))

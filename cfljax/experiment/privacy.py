@@ -10,7 +10,7 @@ noise follows the largest weight in the draw), the draw counts as known: ε is c
 client has rounds, and only their number is left to chance. One sum a round with equal weights hides who is in it: there the smaller
 ε of a hidden draw counts, by the accountant of dp-accounting. That takes each round's draw to be all that is hidden: what a client
 would send must follow from its data and what is public. Where it depends on when the client was drawn before (by error feedback,
-`train.keep_state`, a part that stays with it, the x_i of FedBCD, the h_i of FedDyn), the draw counts as known. So it does with
+`train.optimizer_state`, a part that stays with it, the x_i of FedBCD, the h_i of FedDyn), the draw counts as known. So it does with
 `train.clock.deadline_s`: who is in time follows from public speeds, and hides among few.
 
 With `train.privacy.choice` a participant's choice of its cluster is ε_c-private (the exponential mechanism). A client that is drawn
@@ -103,7 +103,7 @@ def hides_draw(run: Run, alike: bool) -> bool:
     if run.train.clocked is not None and run.train.clocked.deadline_s:
         return False
     average = getattr(run.options, "average", "uniform")
-    kept = run.train.keep_state or keeps_dropped(run.options, run.train.transit) or stay_home(run.options, run.train)
+    kept = run.train.keeps_state or keeps_dropped(run.options, run.train.transit) or stay_home(run.options, run.train)
     return run.options.one_sum and not kept and (average == "uniform" or alike and average == "samples")
 
 

@@ -18,7 +18,7 @@ Readings:
 - When. Paper: at a stationary point. Here: each round from `min_rounds` on, with the program's numbers. Option: `eps1`, `eps2`,
   `min_rounds`, `min_size`, `split_every`.
 - Optimiser. Paper: SGD. Its program keeps each client's momentum of 0.9 between rounds, and eps1 and eps2 are norms of such
-  updates. Here: momentum is reset in each round. Option: `train.keep_state`.
+  updates. Here: momentum is reset in each round. Option: `train.optimizer_state`.
 - Order. Paper: not said; its program splits before it averages, so by updates that are one round newer. Here: averages, then
   splits. Option: none.
 - Mean update. Paper: weighted by samples; its program is uniform. Here: by the weights of the aggregation, so it is the step of

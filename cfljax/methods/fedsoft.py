@@ -19,7 +19,7 @@ Readings:
 - Start of local training. Paper: any; its program continues from the client's last personal model. Here: the same, or Σ_s u_is
   c_s. Option: `start = "centres"`.
 - Optimiser. Paper: not said; its program keeps one Adam per client for the whole run. Here: the run's, reset in each round.
-  Option: `train.keep_state`.
+  Option: `train.optimizer_state`.
 - Initial models. Paper: random. Here: clients start at w_0, clusters at independent draws. Option: none.
 - Personal model. Paper: the client's. Here: as the server received it, after `train.compress` or `train.privacy`. Option: none.
 

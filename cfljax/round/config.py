@@ -64,7 +64,7 @@ class MethodConfig:
     """Why the server must wait for all participants of a round, so that `train.asynchronous` is refused; "": it need not, as the
     round mixes updates by `averages` and `train_and_mix`, and nothing else in it looks at them. A reason is inherited, "" not."""
     trains_once = True
-    """Whether a participant trains once a round, by the optimiser of the run, so that `train.keep_state` can keep its state."""
+    """Whether a participant trains once a round, by the run's optimiser, whose state `train.optimizer_state` may keep."""
     one_sum = False
     """Whether each round makes one sum over all participants public and nothing else that tells who they were, and what a client
     sends does not depend on when it was drawn before. Not inherited."""
@@ -128,7 +128,7 @@ class MethodConfig:
         nova = ("optimizer", "schedule", "robust") if getattr(self, "average", "") == "nova" else ()
         reasons = dict.fromkeys(nova, 'average = "nova" is for means of steps of SGD, of the whole model') | {
             "asynchronous": self.waits,
-            "keep_state": "" if self.trains_once else "its clients do not train once a round by train.optimizer",
+            "optimizer_state": "" if self.trains_once else "its clients do not train once a round by train.optimizer",
             "compress.feedback": self.no_feedback if self.sends else "",
             "privacy.choice": "" if self.chooses_by_loss else "its clients do not choose a cluster by loss",
             "server": "" if self.serves else server if self.own_server else others,

@@ -3,7 +3,7 @@
 Error feedback, if participants send one update a round (`train.compress.feedback`; Seide et al. 2014, Karimireddy et al. 2019):
 what compression drops of a client's update stays with the client, and is added to its next update before that is compressed.
 
-`train.keep_state`, if they train once a round: a client's optimiser goes on from where its last training left it, whichever model
+`train.optimizer_state`, if they train once a round: a client's optimiser continues from its last training, whichever model
 the client trains now, as in the programs of Sattler et al. (momentum) and FedSoft (Adam).
 
 The method itself is untouched. During a round the federation holds the clients' residuals (`Federation.residual`); they are added
@@ -60,7 +60,7 @@ def with_memory(method: Method, solver: Solver, name: str) -> Method:
         inner, info = method.round(key, state.inner, seen, cohort, hyper)
         for option, kept, new in (
             ("compress.feedback", state.residual, info.residual),
-            ("keep_state", state.optimiser, info.optimiser),
+            ("optimizer_state", state.optimiser, info.optimiser),
         ):
             if kept is not None and new is None:
                 raise SpecError(f"train.{option}: method.{name} sends no updates of Solver.fit; leave it out for this method")

@@ -145,7 +145,7 @@ class Federation:
     """f32[C, d] what compression has dropped of each client's updates (`train.compress.feedback`), during a round; None: it is
     lost."""
     optimiser: Array | None = None
-    """f32[C, m] the state of each client's optimiser (`train.keep_state`), during a round; one whose row is not finite starts
+    """f32[C, m] the state of each client's optimiser (`train.optimizer_state`), during a round; one whose row is not finite starts
     fresh. None: all do."""
     drift: Drift | None = None
     """How `group` and `view.of` change after round 0; None: they do not. Methods get a federation of the round (`at`), without

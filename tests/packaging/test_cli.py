@@ -131,7 +131,7 @@ def test_bash_completes_commands_flags_and_values():
         (["method", "=", "fedg"], ["fedgroup"]),
         (["method.ifca.res"], ["method.ifca.reseed="]),
         (["method.ifca.reseed", "=", ""], ["never", "when_empty", "always"]),
-        (["train.keep_state", "=", "t"], ["true"]),
+        (["train.optimizer_state", "=", "c"], ["client"]),
         (["data.alp"], ["data.alpha="]),
         (["see"], ["seeds="]),
     ],

@@ -146,7 +146,7 @@ FEATURES = {
         "compress": {"name": "topk", "keep": 0.5, "feedback": True},
         "privacy": {"clip": 1.0, "noise": 0.1, "choice": {"epsilon": 9.0}},
         "clock": CLOCK | {"deadline_s": 9.0},
-        "keep_state": True,
+        "optimizer_state": "client",
         "momentum": 0.5,
     },
     "models": {
@@ -168,7 +168,7 @@ def test_the_recipes_of_the_page_have_the_features_that_they_do_not_name(feature
     file.write_text(next(each.text for each in page if each.title == file.name))
     plugins.load([str(file)])
     data = {"name": "blobs", "samples": 300, "clients": 9, "validation": 0.2, "new_clients": {"share": 0.2, "steps": [2]}}
-    lacking = {"balanced": set(), "tempered": {"feedback", "choice", "keep_state", "parts", "asynchronous", "freeze"}}
+    lacking = {"balanced": set(), "tempered": {"feedback", "choice", "optimizer_state", "parts", "asynchronous", "freeze"}}
     for name, lacks in lacking.items():
         without = METHODS.check(name, {}, "m").without
         assert {key.split(".")[-1] for key in without} == lacks

@@ -1,28 +1,14 @@
-"""The table `train.lora`: adapters that train in place of a model's kernels; and what goes with a start from a file."""
+"""What goes with a start from a file."""
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cfljax.config.data import Data
+from cfljax.config.train import Train
 from cfljax.errors import SpecError
-from cfljax.registry.options import Options, option
+from cfljax.registry.options import Options
 from cfljax.round.config import MethodConfig
-
-if TYPE_CHECKING:
-    from cfljax.config.train import Train
-
-
-@dataclasses.dataclass(frozen=True)
-class Lora:
-    """The table `train.lora` (Hu et al. 2022): beside a frozen kernel W, alpha / rank · down @ up trains."""
-
-    rank: int = option(8, "rank of the adapters", low=1, high=4096)
-    alpha: float = option(16.0, "adapters are scaled by alpha / rank", above=0)
-    where: str = option("attention", "layers: of attention, the other dense ones, or all", choices=("attention", "dense", "all"))
-    head: bool = option(False, "the head trains, too, as a whole")
 
 
 def check_start(label: str, options: MethodConfig, model: Options, train: Train, data: Data) -> None:

@@ -1,4 +1,4 @@
-"""Optimisers that go on from round to round (`train.keep_state`)."""
+"""Optimisers that go on from round to round (`train.optimizer_state`)."""
 
 import jax
 import numpy as np
@@ -84,23 +84,27 @@ def test_each_method_keeps_the_states_of_those_who_trained(name):
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_methods_whose_clients_do_not_train_once_a_round_refuse(name):
-    with pytest.raises(SpecError, match=f"train.keep_state = true with method.{name}: .*; leave it out for this method"):
-        cfljax.run(name, "digits", rounds=1, train={"keep_state": True, "optimizer": "sgd", "momentum": 0.5})
+    with pytest.raises(SpecError, match=f'train.optimizer_state = "client" with method.{name}: .*; leave it out for this method'):
+        cfljax.run(name, "digits", rounds=1, train={"optimizer_state": "client", "optimizer": "sgd", "momentum": 0.5})
 
 
 @pytest.mark.parametrize(
     ("train", "says"),
     [
         ({}, "plain SGD has no state; give train.momentum or another train.optimizer"),
-        ({"momentum": 0.9, "schedule": "alternate"}, "keep_state = true with train.schedule: .*; leave out one"),
+        ({"momentum": 0.9, "schedule": "alternate"}, "optimizer_state = .client. with train.schedule: .*; leave out one"),
     ],
 )
 def test_refuses_what_has_no_state_to_keep(train, says):
     with pytest.raises(SpecError, match=says):
-        cfljax.run("fedavg", "digits", {"name": "mlp", "hidden": [8]}, rounds=1, train={"keep_state": True} | train)
+        cfljax.run("fedavg", "digits", {"name": "mlp", "hidden": [8]}, rounds=1, train={"optimizer_state": "client"} | train)
 
 
 def test_a_run_of_a_spec_keeps_states():
-    ways = ({}, {"keep_state": True}, {"keep_state": True, "compress": {"name": "topk", "keep": 0.3, "feedback": True}})
+    ways = (
+        {},
+        {"optimizer_state": "client"},
+        {"optimizer_state": "client", "compress": {"name": "topk", "keep": 0.3, "feedback": True}},
+    )
     runs = [cfljax.run("fedavg", "digits", "mclr", rounds=3, train={"momentum": 0.9} | way) for way in ways]
     assert not np.allclose(runs[0].models, runs[1].models, atol=1e-4)
