@@ -126,8 +126,7 @@ def step(
 
 
 def _start_clients(flight: Flight, new: Array, spent: Spent) -> Flight:
-    """Set the times and messages of the clients that start, new bool[M]. Messages that are sent before a round begins delay all
-    others, too."""
+    """Set times and messages of the clients that start, new bool[M]. Messages sent before a round begins delay all others, too."""
     each = jnp.stack([spent.own.vectors_up, spent.own.floats_up]) // jnp.maximum(jnp.sum(new), 1)
     left = jnp.where(new, spent.each[flight.ids], jnp.maximum(flight.left - spent.before, 0.0))
     return flight._replace(left=left, up=jnp.where(new[:, None], each, flight.up))

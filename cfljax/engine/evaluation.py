@@ -112,8 +112,7 @@ def _labels(view: View, federation: Federation) -> Array:
 def make_scene(
     model: Model, settings: Settings, chooses: bool, view: View, ids: Array | slice, hyper: Hyper, federation: Federation, t: Array
 ) -> Scene:
-    """Return the clients that are scored after t rounds, their samples and models. `ids`: the clients that are evaluated
-    (`list_evaluated`)."""
+    """Return the clients that are scored after t rounds, their samples and models. `ids`: from `list_evaluated`."""
     models, labels, weights = view.models, _labels(view, federation), view.mixture
     in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
     scoring = labels if view.guess is None else view.guess

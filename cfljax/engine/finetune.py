@@ -28,8 +28,7 @@ def place(parts: Assembled, state: Tree, hyper: Hyper, rounds: Array, federation
 def score_finetuned(
     parts: Assembled, whole: Group, state: Tree, rounds: np.ndarray, federation: Federation
 ) -> tuple[list[dict[str, float]], float]:
-    """HOST. Return (`accuracy_finetuned` and its spread over the clients, of each run; seconds of compiling). Arguments as for
-    `score_at_end`."""
+    """HOST. Return (`accuracy_finetuned` and its spread, of each run; seconds of compiling). Arguments as for `score_at_end`."""
     if parts.finetuned is None:
         return [{}] * whole.keys.shape[0], 0.0
     found, seconds = score_at_end(parts, parts.finetuned, "finetune", place, whole, state, rounds, federation)

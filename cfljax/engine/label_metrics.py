@@ -65,8 +65,7 @@ def average_precision(seen: Seen) -> jax.Array:
 
 
 def mean_precision(scores: Array, truth: Array, valid: Array) -> jax.Array:
-    """Compute the mean average precision f32[] over the labels that some sample has. scores, truth f32[n, M]; valid bool[n]:
-    samples that count."""
+    """Compute the mean average precision f32[] over labels that some sample has. scores, truth f32[n, M]; valid bool[n]."""
 
     valid = jnp.asarray(valid)
 

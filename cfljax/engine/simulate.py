@@ -105,8 +105,7 @@ def _make_outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) ->
 
 @contextlib.contextmanager
 def default_flags() -> Iterator[None]:
-    """Reset JAX's flags that decide which numbers a program draws and computes to their defaults, because a run's id does not name
-    the user's."""
+    """Reset JAX's flags that decide which numbers a program draws to their defaults: a run's id does not name the user's."""
     with (
         jax.enable_x64(False),
         jax.threefry_partitionable(True),
@@ -119,8 +118,7 @@ def default_flags() -> Iterator[None]:
 def make_inputs(
     parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False
 ) -> tuple[Group, Federation]:
-    """Return the starting point of all runs, and the federation on its devices. `alike`: as for `make_group`, and in this process
-    alone."""
+    """Return the starting point of all runs, and the federation on its devices. `alike`: as for `make_group`, in this process."""
     mesh, federation = parts.mesh, parts.federation
     on_devices = shard_federation(federation, mesh) if parts.sharded and mesh is not None else put_on_mesh(federation, mesh)
     with use_federation(on_devices, mesh):

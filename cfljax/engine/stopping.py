@@ -28,8 +28,7 @@ class Watch:
         return self.ended < 0
 
     def see(self, rows: Rows) -> np.ndarray:
-        """Record rows [R, T, …] of the history; return i64[n]: the runs that end with them. A metric that is not finite counts as
-        worse than any other."""
+        """Record rows [R, T, …]; return i64[n]: the runs that end with them. A metric that is not finite counts as the worst."""
         before = self.live
         for at in range(rows["round"].shape[1]):
             self._see_one(rows, at)

@@ -192,8 +192,7 @@ def split_kernel(first: FirstDense, model: Model, flat: Array) -> tuple[Array, T
 
 
 def compute_pull(numbers: LocalStep, kernel: Array, anchor: Array | None) -> Array | None:
-    """Compute Q f32[inputs, h], the part of the gradient at the start from the proximal term and weight decay; None: neither is in
-    use."""
+    """Compute Q f32[inputs, h], the part of the gradient at the start from proximal term and weight decay; None: there is none."""
     parts = []
     if numbers.mu is not None and anchor is not None:
         parts.append(numbers.mu * (kernel - anchor))

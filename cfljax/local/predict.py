@@ -45,8 +45,7 @@ Making = Literal["beforehand", "in turn", "side by side"]
 
 
 def choose_making(sequential: bool, kept: bool) -> Making:
-    """Return when a plan computes Gram matrices. `sequential`: clients train one after another. `kept`: the matrices are computed
-    once."""
+    """Return when a plan computes Gram matrices. `sequential`: clients train one after another. `kept`: computed once."""
     return "beforehand" if kept else "in turn" if sequential else "side by side"
 
 

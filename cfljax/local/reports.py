@@ -56,8 +56,7 @@ def _make_info(
 
 
 def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:
-    """Average the values `each` f32[S] over the participants for which `who` bool[S] is True, f32[]; 0 if there are none; NaN in a
-    round without participants."""
+    """Average the values f32[S] of the participants in `who` bool[S], f32[]; 0 without any; NaN if nobody takes part."""
     mean = jnp.sum(jnp.where(who, each, 0.0)) / jnp.maximum(jnp.sum(who), 1)
     return jnp.where(jnp.any(cohort.mask), mean, jnp.nan)
 
@@ -70,8 +69,7 @@ def mean_loss(federation: Federation, cohort: Cohort, loss: Array) -> Array:
 
 
 def _distances(trained: Trained, which: Array, moved: Array) -> Array:
-    """Compute the Euclidean distance f32[S] of each participant's update (or sketch) from the change of its cluster's model,
-    `moved` f32[K, d]."""
+    """Compute how far each participant's update (or sketch) is from its cluster's move, f32[S]; the moves are `moved` f32[K, d]."""
     dealt = trained.dealt
     if len(moved) == 1 and (dealt is None or dealt.number is None):
         found = jnp.linalg.norm(trained.kept.moves - moved, axis=1)

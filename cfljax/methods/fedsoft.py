@@ -158,8 +158,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
 
 def estimated(solver: Solver, federation: Federation, state: State, who: Array, floor: Array) -> Array:
-    """f32[C, K]: the shares, estimated anew for the clients where `who` bool[C] is True; none is below `floor` before they are
-    divided by their sum."""
+    """f32[C, K]: the shares, anew for the clients in `who` bool[C]; none is below `floor` before they are divided by their sum."""
 
     def least(losses: Array, y: Array, owner: Array) -> Array:
         return jax.nn.one_hot(jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses), axis=0), losses.shape[0], axis=0)

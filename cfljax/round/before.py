@@ -83,8 +83,7 @@ class Before:
     def updates_in_parts(
         self, start: np.ndarray, ids: np.ndarray, epochs: int | None = None, steps: int | None = None
     ) -> Iterator[Part]:
-        """Return the updates of these clients after training from `start`, a few at a time; without an amount, as much as in a
-        round."""
+        """Return the updates of these clients after training from `start`, a few at a time; by default as much as in a round."""
         self.asked[ids] = True
         yield from self._train(epochs, steps)(self.key, self.federation, self.hyper, start, ids)
 

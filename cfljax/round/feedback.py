@@ -43,8 +43,7 @@ class Remembering(NamedTuple):
 
 
 def with_memory(method: Method, solver: Solver, name: str) -> Method:
-    """Return the method around which clients keep what its solver says (`Sending.feedback`, `keeps_state`). `name`: for
-    messages."""
+    """Return the method around which clients keep what its solver says (`Sending.feedback`, `keeps_state`). `name`: for errors."""
     model = solver.model
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Remembering:

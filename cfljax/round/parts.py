@@ -126,8 +126,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
 
 
 def travels(config: MethodConfig, parts: ModelParts) -> tuple[float, int]:
-    """Return the numbers that a vector has on its way (down, up). What everybody shares comes once with all models that a
-    participant gets."""
+    """Return the numbers in a vector on its way (down, up). What everybody shares comes once with all models that are sent down."""
     return len(parts.columns("cluster")) + len(parts.shared) / config.repeats, len(parts.away)
 
 

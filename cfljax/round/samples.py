@@ -12,8 +12,7 @@ from cfljax.local.stream import block_size, fold_blocks
 from cfljax.types import Array, Cohort, Federation, Jobs
 
 Of = Callable[[Array, Array, Array], Array]
-"""(losses f32[K, B], labels i32[B], positions i32[B] of the samples' clients in the list) -> f32[K, B], a value per model and
-sample."""
+"""(losses f32[K, B], labels i32[B], positions of the samples' clients in the list i32[B]) -> f32[K, B], one for each sample."""
 
 
 def in_lists(federation: Federation, cohort: Cohort) -> Array:

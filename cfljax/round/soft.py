@@ -131,8 +131,7 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
 
 
 def _shares(config: Soft, ask: Ask, state: Mixed) -> Array:
-    """f32[S, K, N]: the share of each model in each sample of the participants, in the order of the client's samples; beyond these
-    it means nothing."""
+    """f32[S, K, N]: the share of each model in each sample of the participants, in the order of the client's samples."""
     losses, more = ask.sample_losses(state.models), config.of_label(state)
     if more is not None:
         losses = losses + jnp.swapaxes(more[:, sample_labels(ask.solver, ask.federation, ask.cohort)], 0, 1)
