@@ -18,7 +18,7 @@ from cfljax.types import Federation, Model, Split
 METRICS: Registry[Callable[[Seen], jax.Array]] = Registry(
     "metric",
     {
-        "perplexity": "cfljax.engine.perplexity:PERPLEXITY",
+        "perplexity": "cfljax.engine.label_metrics:PERPLEXITY",
         "macro_f1": "cfljax.engine.label_metrics:MACRO_F1",
         "average_precision": "cfljax.engine.label_metrics:AVERAGE_PRECISION",
     },

@@ -74,6 +74,10 @@ class Before:
         """i32[n]: the clients that take part in no round."""
         return newcomers(self.federation)
 
+    def ordered(self, ids: np.ndarray) -> np.ndarray:
+        """Return the clients i[n] by identity, so that the order of clients changes nothing."""
+        return ids[np.argsort(self.uid[ids], kind="stable")]
+
     def drawn(self, number: int, purpose: str) -> np.ndarray:
         """i32[n]: random ones of those that are `here`, at most `number`."""
         ids = self.here()

@@ -178,7 +178,7 @@ class Clustered(MethodConfig):
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
         """Return the numbers of rounds after which `regroup` is called, in a run of `rounds` rounds."""
-        return ()
+        return tuple(range(1, rounds))
 
     def adapt(self, ask: Ask, state: State) -> Array:
         """f32[C, d]: a model for each client, made from the one global model when clients are scored."""

@@ -27,7 +27,7 @@ from cfljax.errors import SpecError
 from cfljax.lazy import flatten_util, jnp
 from cfljax.local.solver import Solver
 from cfljax.local.ways import make_rule
-from cfljax.round.inside import inside
+from cfljax.round.state import inside
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Tree
 
 
