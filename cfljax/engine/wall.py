@@ -45,9 +45,8 @@ class Spent(NamedTuple):
 def start_clock(models: int, hyper: Hyper) -> Wall:
     """Start the clock before the first round, for a run with this number of models."""
     zero = Sum(jnp.float32(0), jnp.float32(0))
-    return Wall(
-        zero, zero, jnp.int32(0) if "clock.deadline_s" in hyper else None, jnp.zeros(models if models <= MAX_TIMED_CLUSTERS else 0)
-    )
+    late = jnp.int32(0) if "clock.deadline_s" in hyper else None
+    return Wall(zero, zero, late, jnp.zeros(models if models <= MAX_TIMED_CLUSTERS else 0))
 
 
 def format_clock(wall: Wall) -> dict[str, Array]:

@@ -22,10 +22,8 @@ def report(
     **diag: Array,
 ) -> Info:
     """Report on a round. `start`, `end` f32[S, d]: each participant's model before the round and after aggregation."""
-    delta = updates.delta
-    kept = Kept(
-        updates.loss, usable(delta), jnp.linalg.norm(delta, axis=1), delta, updates.home, updates.residual, updates.optimiser
-    )
+    delta, norm = updates.delta, jnp.linalg.norm(updates.delta, axis=1)
+    kept = Kept(updates.loss, usable(delta), norm, delta, updates.home, updates.residual, updates.optimiser)
     return _make_info(federation, cohort, kept, jnp.linalg.norm(start + delta - end, axis=1), mixed.nonfinite, traffic, diag)
 
 

@@ -79,10 +79,9 @@ def scatter_kept(before: Array | None, cohort: Cohort, new: Array | None) -> Arr
 
 
 def _falsify(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
-    factor = hyper["attack.factor"]
     if sending.attack == "sign_flip":
-        return -factor * row
-    return factor * jnp.linalg.norm(row) / row.shape[0] ** 0.5 * jax.random.normal(key, row.shape)
+        return -hyper["attack.factor"] * row
+    return hyper["attack.factor"] * jnp.linalg.norm(row) / row.shape[0] ** 0.5 * jax.random.normal(key, row.shape)
 
 
 def compress(sending: Sending, key: Array, row: Array) -> Array:

@@ -27,9 +27,8 @@ def transpose_kernels(model: Model, every: bool = False) -> Model:
         with contextlib.nullcontext() if every else by_rows():
             return model.forward(turn(params), x, key)
 
-    return model._replace(
-        unravel=lambda flat: turn(model.unravel(flat)), ravel=lambda params: model.ravel(turn(params)), forward=forward
-    )
+    unravel, ravel = lambda flat: turn(model.unravel(flat)), lambda params: model.ravel(turn(params))
+    return model._replace(unravel=unravel, ravel=ravel, forward=forward)
 
 
 def get_path(tree: Tree, path: tuple[str, ...]) -> Tree:

@@ -118,9 +118,8 @@ def list_ways(solver: Setting, federation: Federation, hyper: Hyper, choice: Amo
     short = (keys.SHORT_LENGTH,) if solver.sequential and done < keys.SHORT_LENGTH and longest > 4 * keys.SHORT_LENGTH else ()
     rungs = () if solver.plan.alike else SHUFFLE_LENGTHS  # all clients of one size need one length
     limits = itertools.pairwise((done, *short, longest) if done < longest else ())
-    return [on_gram(size) for size in sizes] + [
-        Way(size, tuple(rung for rung in rungs if rung > less), step_by_step) for less, size in limits
-    ]
+    stepwise = [Way(size, tuple(rung for rung in rungs if rung > less), step_by_step) for less, size in limits]
+    return [*map(on_gram, sizes), *stepwise]
 
 
 def train_by_steps(solver: Setting, federation: Federation, hyper: Hyper) -> StepsOfClient:

@@ -46,7 +46,7 @@ from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
 from cfljax.round.recipes import PersonalConfig, first_model, first_models, keep_own, need_clients, option, traffic
-from cfljax.round.samples import mean_over_samples
+from cfljax.round.soft import mean_over_samples
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic
 
 PAPER = "Ruan & Joe-Wong 2022"

@@ -20,9 +20,8 @@ from cfljax.round.config import MethodConfig, PersonalConfig
 from cfljax.round.control import Controlled
 from cfljax.round.entry import entry
 from cfljax.round.peers import OwnModels, Peers
-from cfljax.round.samples import count_labels, in_lists, mean_over_samples, sample_labels
 from cfljax.round.similarity import brief, compared_size, shortened, similarity, train_and_compare
-from cfljax.round.soft import Mixed, Soft
+from cfljax.round.soft import Mixed, Soft, count_labels, in_lists, mean_over_samples, sample_labels
 from cfljax.round.state import Begun, Done, State, places
 
 __all__ = [
