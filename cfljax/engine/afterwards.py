@@ -1,5 +1,8 @@
 """The last step of a run: clients are scored after some steps of local training from the model that each is given.
-`engine.newcomers` and `engine.finetune` choose the clients and their models."""
+
+Newcomers, who have taken part in no round, are each placed by the method and scored, and scored again after some steps on their few
+labelled samples. With `train.finetune_steps` each client that an evaluation scores first trains the whole model that it is given on
+its own training samples; nothing else in the run uses the result."""
 
 from __future__ import annotations
 
@@ -14,16 +17,19 @@ from cfljax import keys
 from cfljax.devices.compiled import compile_later
 from cfljax.devices.placement import put_on_mesh
 from cfljax.devices.spread import run_everywhere
-from cfljax.engine import groups
+from cfljax.engine import groups, metrics
 from cfljax.engine.compiling import chooses
+from cfljax.engine.evaluation import list_evaluated, make_scene
 from cfljax.engine.groups import Group
-from cfljax.engine.program import enter_round, map_over_runs
-from cfljax.engine.scoring import score, score_mixtures
+from cfljax.engine.program import enter_round, make_program, map_over_runs
+from cfljax.engine.scoring import least_loss_among, score, score_mixtures
 from cfljax.engine.settings import Assembled, Tuned
 from cfljax.engine.simulation import fetch
 from cfljax.lazy import jax, jnp
+from cfljax.local.optimiser import decay_rate
 from cfljax.local.schedule import Work
-from cfljax.types import Array, Federation, Hyper, Jobs, Split, Tree
+from cfljax.types import Array, Federation, Hyper, Jobs, Method, Split, Tree
+from cfljax.types.federation import NEVER
 
 
 class Placed(NamedTuple):
@@ -123,3 +129,78 @@ def score_at_end(
         scored = fetch(program(*put_on_mesh(groups.slice_runs(arguments, at, size), mesh, True), federation))
         found += [{key: each[r] for key, each in scored.items()} for r in range(size)]
     return found, seconds
+
+
+def place_newcomers(parts: Assembled, state: Tree, hyper: Hyper, rounds: Array, federation: Federation) -> Stage:
+    """Return all clients after the rounds, on the axis of all clients, with newcomers where the method places them."""
+    there = dataclasses.replace(federation, arrive=jnp.where(federation.arrive == NEVER, 0, federation.arrive))
+    return Stage(there, there.test, there.real, _place_clients(parts, state, decay_rate(hyper, rounds), there))
+
+
+def _place_clients(parts: Assembled, state: Tree, hyper: Hyper, federation: Federation) -> Placed:
+    """Place newcomers as the method does, on the axis of all clients: by its mixture or its `score`, by their label, otherwise by
+    the least loss on their labelled samples among the models in use."""
+    assert parts.newcomers is not None
+    method: Method = parts.method
+    ids = jnp.asarray(parts.newcomers.ids, jnp.int32)
+    models, labels = method.models(state)
+    if method.adapt is not None:
+        models = method.adapt(state, federation, hyper)
+    if method.mixture is not None:
+        mixture = method.mixture(state, federation, hyper)
+        return Placed(models, jnp.argmax(mixture, axis=1).astype(jnp.int32), mixture)
+    which = labels if method.score is None or method.newcomers_choose else method.score(state, federation, hyper)
+    if method.chooses and models.shape[0] > 1:
+        new = jnp.zeros(labels.shape, bool).at[ids].set(True)
+        of_others = jnp.where((labels >= 0) & ~new, labels, models.shape[0])
+        in_use = jnp.zeros(models.shape[0], bool).at[of_others].set(True, mode="drop")
+        candidates, without = in_use | ~jnp.any(in_use), new & (which < 0)
+        train = federation.train
+        best = least_loss_among(parts.model, federation, train, models, candidates, without, parts.settings.sequential)
+        which = jnp.where(without, best, which)
+    return Placed(models, jnp.maximum(which, 0), None)
+
+
+def score_newcomers(
+    parts: Assembled, whole: Group, state: Tree, rounds: np.ndarray, federation: Federation
+) -> tuple[list[dict[str, float]], float]:
+    """HOST. Return (`accuracy_new_<steps>` and `ari_new` of each run; seconds of compiling). Arguments as for `score_at_end`."""
+    if parts.newcomers is None:
+        return [{}] * whole.keys.shape[0], 0.0
+    found, seconds = score_at_end(parts, parts.newcomers, "newcomers", place_newcomers, whole, state, rounds, federation)
+    ids, summaries = list(parts.newcomers.ids), []
+    for each, last in zip(found, rounds, strict=True):
+        group = np.asarray(parts.federation.at(int(last)).group)[ids]
+        summaries.append(_of_newcomers(each, parts.newcomers.steps, group, parts.federation.groups))
+    return summaries, seconds
+
+
+def _of_newcomers(scored: Found, steps: tuple[int, ...], group: np.ndarray, groups: int) -> dict[str, float]:
+    found = {
+        f"accuracy_new_{number}": float(metrics.per_sample(correct, scored["samples"]))
+        for number, correct in zip(steps, scored["correct"].T, strict=True)
+    }
+    place = scored["place"]
+    return found | {"ari_new": float(metrics.score_clustering(place, group, int(place.max()) + 1, groups).ari)}
+
+
+def place_scored(parts: Assembled, state: Tree, hyper: Hyper, rounds: Array, federation: Federation) -> Stage:
+    """Return the clients that the last evaluation scores, with their models and test samples. A client that mixes models starts
+    from the one with the largest weight."""
+    settings, view = parts.settings, make_program(parts.method, parts.settings).view(state, hyper, federation, rounds)
+    ids = list_evaluated(settings, federation)
+    scene = make_scene(parts.model, settings, chooses(parts), view, ids, hyper, federation, rounds)
+    which = scene.scoring if scene.weights is None else jnp.argmax(scene.weights, axis=1).astype(jnp.int32)
+    return Stage(scene.federation, scene.test, scene.who, Placed(view.models, which, scene.weights))
+
+
+def score_finetuned(
+    parts: Assembled, whole: Group, state: Tree, rounds: np.ndarray, federation: Federation
+) -> tuple[list[dict[str, float]], float]:
+    """HOST. Return (`accuracy_finetuned` and its spread, of each run; seconds of compiling). Arguments as for `score_at_end`."""
+    if parts.finetuned is None:
+        return [{}] * whole.keys.shape[0], 0.0
+    found, seconds = score_at_end(parts, parts.finetuned, "finetune", place_scored, whole, state, rounds, federation)
+    fair = [metrics.fairness(each["correct"][:, 0], each["samples"]) for each in found]
+    names = {"accuracy": "accuracy", "accuracy_worst10": "worst_tenth", "accuracy_client_std": "client_std"}
+    return [{f"{name}_finetuned": float(getattr(each, of)) for name, of in names.items()} for each in fair], seconds

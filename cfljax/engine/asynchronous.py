@@ -21,7 +21,7 @@ from cfljax.engine.settings import Asynchronous, Wall
 from cfljax.engine.wall import MAX_TIMED_CLUSTERS, Go, Spent, add, add_by_label, devices_in_round, run_metered, seconds_to_next
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
-from cfljax.types import Array, Cohort, Federation, Flight, Hyper, Info, Traffic, Tree
+from cfljax.types import Array, Cohort, Federation, Flight, Hyper, Info, Tree
 
 DISCOUNTS: dict[str, Callable[[Array, Hyper], Array]] = {
     "none": lambda late, _: jnp.ones_like(late),
@@ -94,7 +94,8 @@ def step(
     assert timed.flight is not None
     new = timed.flight.begun == t
     there, flight = new | flight.busy, _start_clients(timed.flight, new, spent)
-    arrives = _select_earliest(settings.buffer, flight, there, federation.uid)
+    order = jnp.lexsort((federation.uid[flight.ids], jnp.where(there, flight.left, jnp.inf)))
+    arrives = there & (jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0])) < settings.buffer)  # the earliest
     lasts = jnp.max(flight.left, initial=0.0, where=arrives)
     lasts = jnp.where(there.any(), lasts, seconds_to_next(here, wall.elapsed.high, t))
     late = jnp.where(arrives, t - flight.begun, 0)
@@ -121,30 +122,20 @@ def step(
         arrives=None,
         discount=None,
     )
-    info = info._replace(traffic=_bill_on_arrival(info.traffic, flight.up, new, arrives), flight=None)
-    return (state, info), wall, after
+    # traffic counts in the step in which it arrives
+    vectors, floats = jnp.sum(jnp.where(arrives[:, None], flight.up, 0) - jnp.where(new[:, None], flight.up, 0), axis=0)
+    sent = info.traffic
+    sent = sent._replace(vectors_up=sent.vectors_up + vectors, floats_up=sent.floats_up + floats)
+    return (state, info._replace(traffic=sent, flight=None)), wall, after
 
 
 def _start_clients(flight: Flight, new: Array, spent: Spent) -> Flight:
-    """Set the times and messages of the clients that start, new bool[M]. Messages that are sent before a round begins delay all
-    others, too."""
+    """Set times and messages of the clients that start, new bool[M]. Messages sent before a round begins delay all others, too."""
     each = jnp.stack([spent.own.vectors_up, spent.own.floats_up]) // jnp.maximum(jnp.sum(new), 1)
     left = jnp.where(new, spent.each[flight.ids], jnp.maximum(flight.left - spent.before, 0.0))
     return flight._replace(left=left, up=jnp.where(new[:, None], each, flight.up))
 
 
-def _select_earliest(buffer: int, flight: Flight, there: Array, uid: Array) -> Array:
-    """Return the `buffer` earliest of the clients bool[M], or all of them if there are fewer, bool[M]."""
-    order = jnp.lexsort((uid[flight.ids], jnp.where(there, flight.left, jnp.inf)))
-    return there & (jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0])) < buffer)
-
-
 def _scatter_to_clients(federation: Federation, flight: Flight, each: Array) -> Array:
     """Scatter the numbers of the slots f32[M] to their clients f32[C], in whose order sums are taken; 0 elsewhere."""
     return jnp.zeros(federation.clients).at[flight.ids].add(each)
-
-
-def _bill_on_arrival(traffic: Traffic, up: Array, new: Array, arrives: Array) -> Traffic:
-    """Move traffic to the step in which it arrives: the messages of clients that start, up i32[M, 2]."""
-    vectors, floats = jnp.sum(jnp.where(arrives[:, None], up, 0) - jnp.where(new[:, None], up, 0), axis=0)
-    return traffic._replace(vectors_up=traffic.vectors_up + vectors, floats_up=traffic.floats_up + floats)

@@ -12,8 +12,7 @@ from cfljax.lazy import jax
 CHUNK_SECONDS = 2.0
 """Seconds that a chunk may take, roughly."""
 CHEAP, TRIES = 0.05, 5
-"""An evaluation that takes less than CHEAP seconds is timed TRIES times, and the least time counts: a single one may be mostly
-noise."""
+"""An evaluation of less than CHEAP seconds is timed TRIES times, and the least time counts: one may be mostly noise."""
 Out = TypeVar("Out")
 
 

@@ -162,8 +162,7 @@ def _check_types(before: Tree, after: Tree) -> None:
 
 
 def _find_picked(seen: View, own: Tree) -> Picked:
-    """Return which of the arrays that each run has for itself (`own`) each array of a view is; −1: it is computed, or all runs
-    share it."""
+    """Return which of the arrays that each run has for itself (`own`) each array of a view is; −1: computed, or shared by runs."""
     position = {id(each): at for at, each in enumerate(jax.tree.leaves(own))}
     return [position.get(id(each), -1) for each in jax.tree.leaves(seen)]
 

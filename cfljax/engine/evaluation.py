@@ -50,7 +50,24 @@ def make_evaluation(model: Model, settings: Settings, chooses: bool) -> Callable
     clients that never train, and these choose their model (`Method.chooses`)."""
 
     def evaluate(view: View, hyper: Hyper, federation: Federation, t: Array) -> Scored:
-        return _evaluate(model, settings, chooses, view, hyper, federation, t)
+        federation = federation.at(t)
+        scored: Scored = {"labels": _labels(view, federation)}
+        ids = list_evaluated(settings, federation)
+        scored |= {} if isinstance(ids, slice) else {"ids": ids}
+        scene = make_scene(model, settings, chooses, view, ids, hyper, federation, t)
+        scores = _scores(model, settings, scene, view.models, scene.test)
+        scored |= {"scoring": scene.scoring, **scores._asdict()}
+        if scene.federation.valid is not None:
+            of_valid = _scores(model, settings, scene, view.models, scene.federation.valid)
+            scored |= {f"val/{name}": each for name, each in of_valid._asdict().items()}
+        trains = scene.who & (scene.federation.train.count > 0)
+        for name, (models, of) in view.also.items():
+            also = score(model, scene.federation, scene.test, models, of[ids], trains, settings.sequential)
+            scored[f"also/{name}"] = also.correct
+        seen = metrics.Seen(
+            model, scene.federation, scene.test, view.models, scene.labels, scene.scoring, scene.who, *scores, round=t
+        )
+        return scored | {f"own/{name}": value for name, value in metrics.own_metrics(settings.metrics, seen).items()}
 
     return map_over_runs(evaluate, settings, 2)
 
@@ -70,27 +87,6 @@ def strip_training(federation: Federation) -> Federation:
     return dataclasses.replace(federation, devices=None, train=dataclasses.replace(federation.train, grams=None))
 
 
-def _evaluate(
-    model: Model, settings: Settings, chooses: bool, view: View, hyper: Hyper, federation: Federation, t: Array
-) -> Scored:
-    federation = federation.at(t)
-    scored: Scored = {"labels": _labels(view, federation)}
-    ids = list_evaluated(settings, federation)
-    scored |= {} if isinstance(ids, slice) else {"ids": ids}
-    scene = make_scene(model, settings, chooses, view, ids, hyper, federation, t)
-    scores = _scores(model, settings, scene, view.models, scene.test)
-    scored |= {"scoring": scene.scoring, **scores._asdict()}
-    if scene.federation.valid is not None:
-        of_valid = _scores(model, settings, scene, view.models, scene.federation.valid)
-        scored |= {f"val/{name}": each for name, each in of_valid._asdict().items()}
-    trains = scene.who & (scene.federation.train.count > 0)
-    for name, (models, of) in view.also.items():
-        also = score(model, scene.federation, scene.test, models, of[ids], trains, settings.sequential)
-        scored[f"also/{name}"] = also.correct
-    seen = metrics.Seen(model, scene.federation, scene.test, view.models, scene.labels, scene.scoring, scene.who, *scores, round=t)
-    return scored | {f"own/{name}": value for name, value in metrics.own_metrics(settings.metrics, seen).items()}
-
-
 def _scores(model: Model, settings: Settings, scene: Scene, models: Array, split: Split) -> Scores:
     if scene.weights is None:
         return score(model, scene.federation, split, models, scene.scoring, scene.who, settings.sequential)
@@ -98,10 +94,11 @@ def _scores(model: Model, settings: Settings, scene: Scene, models: Array, split
 
 
 def list_evaluated(settings: Settings, federation: Federation) -> Array | slice:
-    """Return the clients that are evaluated, i32[n]; a slice: all."""
+    """Return the clients that are evaluated, i32[n], the same ones each time and no newcomers; a slice: all."""
     if settings.eval_clients is None or settings.eval_clients >= federation.clients:
         return slice(None)
-    return _sample(federation, settings.eval_clients)
+    drawn = (keys.scores(keys.root(0), "eval_clients", federation.uid) >> 1).astype(jnp.int32)
+    return cohort.select_highest(jnp.where(federation.real & (federation.arrive < NEVER), drawn, -1), settings.eval_clients)
 
 
 def _labels(view: View, federation: Federation) -> Array:
@@ -112,8 +109,7 @@ def _labels(view: View, federation: Federation) -> Array:
 def make_scene(
     model: Model, settings: Settings, chooses: bool, view: View, ids: Array | slice, hyper: Hyper, federation: Federation, t: Array
 ) -> Scene:
-    """Return the clients that are scored after t rounds, their samples and models. `ids`: the clients that are evaluated
-    (`list_evaluated`)."""
+    """Return the clients that are scored after t rounds, their samples and models. `ids`: from `list_evaluated`."""
     models, labels, weights = view.models, _labels(view, federation), view.mixture
     in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
     scoring = labels if view.guess is None else view.guess
@@ -150,9 +146,3 @@ def _let_test_clients_choose(
 
 def _never_train(federation: Federation) -> Array:
     return federation.real & (federation.train.count == 0)
-
-
-def _sample(federation: Federation, number: int) -> Array:
-    """Draw the clients that represent all at evaluations, i32[number], the same ones each time; newcomers are never drawn."""
-    drawn = (keys.scores(keys.root(0), "eval_clients", federation.uid) >> 1).astype(jnp.int32)
-    return cohort.select_highest(jnp.where(federation.real & (federation.arrive < NEVER), drawn, -1), number)

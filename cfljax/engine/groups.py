@@ -60,8 +60,7 @@ def select_runs(arrays: Tree, runs: np.ndarray) -> Tree:
 
 
 def scatter_runs(parts: list[Tree], places: list[np.ndarray], runs: int) -> Tree:
-    """Combine the arrays (on the host) of groups into arrays of `runs` runs. `places`: the runs of each group; other runs have
-    zeros."""
+    """Combine groups' arrays (on the host) into arrays of `runs` runs. `places`: the runs of each group; others have zeros."""
     where = np.concatenate(places)
     in_order = len(where) == runs and (where == np.arange(runs)).all()
 
@@ -92,8 +91,7 @@ def set_runs(form: Tree, runs: int) -> Tree:
 
 
 def shapes_of(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree:
-    """Return the shapes and types of arrays placed as `put_on_mesh` does, or, with a federation on a mesh, as they are placed
-    now."""
+    """Return the shapes and types of arrays placed as `put_on_mesh` does, or, with a federation on a mesh, as they are now."""
 
     def form(array: Tree) -> jax.ShapeDtypeStruct:
         where = getattr(array, "sharding", None)

@@ -89,8 +89,7 @@ def make_row(clients: Clients, report: Rows, scored: Rows, models: int, round: i
 
 
 def count_moves(clients: Clients, runs: int, round: int, eval_every: int) -> Rows:
-    """Count how often clients have changed their true group since the last evaluation (`groups_changed` f32[R]); empty without
-    drift."""
+    """Count how often clients have changed their true group since the last evaluation (`groups_changed` f32[R]), if data drift."""
     if len(clients.begin) == 1:
         return {}
     begin, group = clients.begin[1:], clients.phases

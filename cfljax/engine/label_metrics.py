@@ -1,5 +1,5 @@
-"""Metrics over labels, for `train.metrics`: macro-F1 and average precision, each the mean over labels, so that rare ones count as
-much as common ones. Samples have one label, or several.
+"""Metrics for `train.metrics`: perplexity, and macro-F1 and average precision, each the mean over labels, so that rare ones count
+as much as common ones. Samples have one label, or several.
 
 All samples of all scored clients count together, each with its client's model (not with a mixture of models). With one test set for
 all clients (`data.test = "global"`), a sample has one score per client, so the average precision is averaged over clients. Labels
@@ -64,9 +64,14 @@ def average_precision(seen: Seen) -> jax.Array:
     return jnp.sum(jnp.where(scored, each, 0)) / jnp.sum(scored)
 
 
+def perplexity(seen: Seen) -> jax.Array:
+    """Compute e to the mean loss of all scored samples, f32[]: the number of equally likely tokens with the same uncertainty."""
+    losses, samples = (jnp.sum(jnp.where(seen.who, each, 0)) for each in (seen.loss, seen.samples))
+    return jnp.exp(losses / samples)
+
+
 def mean_precision(scores: Array, truth: Array, valid: Array) -> jax.Array:
-    """Compute the mean average precision f32[] over the labels that some sample has. scores, truth f32[n, M]; valid bool[n]:
-    samples that count."""
+    """Compute the mean average precision f32[] over labels that some sample has. scores, truth f32[n, M]; valid bool[n]."""
 
     valid = jnp.asarray(valid)
 
@@ -124,5 +129,6 @@ def _predict(scores: Array, several: bool) -> jax.Array:
     return (scores > 0).astype(jnp.float32) if several else jax.nn.one_hot(jnp.argmax(scores, axis=-1), scores.shape[-1])
 
 
+PERPLEXITY = Entry(NoOptions, perplexity)
 MACRO_F1 = Entry(NoOptions, macro_f1)
 AVERAGE_PRECISION = Entry(NoOptions, average_precision)

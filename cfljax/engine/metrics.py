@@ -18,7 +18,7 @@ from cfljax.types import Federation, Model, Split
 METRICS: Registry[Callable[[Seen], jax.Array]] = Registry(
     "metric",
     {
-        "perplexity": "cfljax.engine.perplexity:PERPLEXITY",
+        "perplexity": "cfljax.engine.label_metrics:PERPLEXITY",
         "macro_f1": "cfljax.engine.label_metrics:MACRO_F1",
         "average_precision": "cfljax.engine.label_metrics:AVERAGE_PRECISION",
     },
@@ -163,8 +163,7 @@ def client_accuracy(correct: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 def cluster_accuracy(labels: np.ndarray, correct: np.ndarray, count: np.ndarray, clusters: int) -> np.ndarray:
-    """Compute the accuracy f64[..., K] over the test samples of each cluster's clients, labels i32[..., C]; NaN for a cluster
-    without any."""
+    """Compute the accuracy f64[..., K] over the test samples of each cluster's clients, labels i32[..., C]; NaN without any."""
     where = np.where((labels >= 0) & (count > 0), labels, clusters)
     return _ratio(*(_count(where, clusters, values) for values in (correct, count)))
 

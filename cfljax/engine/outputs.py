@@ -44,8 +44,7 @@ class Output(NamedTuple):
 
 
 def vector_bytes(travels: tuple[float, int] | None, d: int, vector_up: int | None) -> tuple[float, float]:
-    """Return the bytes of a vector of `Traffic` (down, up), for a model of d numbers. `vector_up`: bytes of an update; None: four
-    for each of its numbers."""
+    """Return the bytes of a vector of `Traffic` (down, up), of d numbers. `vector_up`: those of an update; None: four a number."""
     down, up = travels or (d, d)
     return 4 * down, 4 * up if vector_up is None else vector_up
 

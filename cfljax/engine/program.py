@@ -119,8 +119,7 @@ def _are_too_many(method: Method, state: Tree, federation: Federation, hyper: Hy
 
 
 def _make_report(settings: Settings, carry: Carry, info: Info) -> Report:
-    """Return the history's values of a round. They include copies of the sums, because the carry's own arrays are lost with the
-    next rounds."""
+    """Return the history's values of a round, with copies of the sums: the carry's own arrays are lost with the next rounds."""
     return {
         "train_loss": info.train_loss,
         "discrepancy": info.discrepancy if settings.discrepancy == "after" else info.drift,

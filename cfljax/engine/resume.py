@@ -62,7 +62,6 @@ def _format(array: Tree) -> str:
 
 
 def check_rows(saved: Rows, new: Rows) -> None:
-    """Raise CheckpointMismatch if the history of a checkpoint has other quantities, or other shapes of them, than this
-    program's."""
+    """Raise CheckpointMismatch if a checkpoint's history has other quantities, or other shapes of them, than this program's."""
     if {name: a.shape[2:] for name, a in saved.items()} != {name: a.shape[2:] for name, a in new.items()}:
         raise CheckpointMismatch("its history has other quantities than this program's")

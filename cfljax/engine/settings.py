@@ -168,5 +168,4 @@ class View(NamedTuple):
     also: dict[str, tuple[Array, Array]]
     """Further models of the clients by name, as `Method.also` gives them."""
     shares: Array | None = None
-    """f32[C, K]: the weights of each client in models, for the record; None: the weights of `mixture`, if any. Scores ignore
-    them."""
+    """f32[C, K]: the weights of each client in models, for the record alone; None: the weights of `mixture`, if any."""

@@ -12,10 +12,9 @@ from cfljax import keys
 from cfljax.devices import distributed
 from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import put_on_mesh, shard_federation, use_federation
+from cfljax.engine.afterwards import score_finetuned, score_newcomers
 from cfljax.engine.clock import Clock
-from cfljax.engine.finetune import score_finetuned
 from cfljax.engine.groups import Group
-from cfljax.engine.newcomers import score_newcomers
 from cfljax.engine.outputs import Output, Seconds, make_output
 from cfljax.engine.resume import Checkpoint, Rows, Spent, check_rows, name_arrays
 from cfljax.engine.settings import Assembled, Carry, Settings
@@ -94,9 +93,7 @@ def _make_outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) ->
     (newcomers, first), (finetuned, second) = score_newcomers(*at_end), score_finetuned(*at_end)
     seconds = seconds._replace(compile=seconds.compile + first + second)
     for r, share in enumerate(watch.shares(int(rows["round"][0, -1]), runs)):
-        own = seconds._replace(
-            compile=seconds.compile / runs, setup=seconds.setup / runs, train=seconds.train * share, eval=seconds.eval * share
-        )
+        own = Seconds(seconds.compile / runs, seconds.train * share, seconds.eval * share, seconds.setup / runs)
         history_of_run = {name: each[r, : watch.evaluations[r]] for name, each in rows.items()}
         state: Carry = jax.tree.map(lambda a, r=r: a[r], carry)
         outputs.append(make_output(batch.parts, state, history_of_run, batch.accuracy[r], newcomers[r], finetuned[r], own))
@@ -105,8 +102,7 @@ def _make_outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) ->
 
 @contextlib.contextmanager
 def default_flags() -> Iterator[None]:
-    """Reset JAX's flags that decide which numbers a program draws and computes to their defaults, because a run's id does not name
-    the user's."""
+    """Reset JAX's flags that decide which numbers a program draws to their defaults: a run's id does not name the user's."""
     with (
         jax.enable_x64(False),
         jax.threefry_partitionable(True),
@@ -119,8 +115,7 @@ def default_flags() -> Iterator[None]:
 def make_inputs(
     parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False
 ) -> tuple[Group, Federation]:
-    """Return the starting point of all runs, and the federation on its devices. `alike`: as for `make_group`, and in this process
-    alone."""
+    """Return the starting point of all runs, and the federation on its devices. `alike`: as for `make_group`, in this process."""
     mesh, federation = parts.mesh, parts.federation
     on_devices = shard_federation(federation, mesh) if parts.sharded and mesh is not None else put_on_mesh(federation, mesh)
     with use_federation(on_devices, mesh):

@@ -51,8 +51,7 @@ class Simulation:
             self.carries = self._restore(resume)
 
     def _restore(self, resume: Checkpoint) -> list[Carry]:
-        """Restore the groups' carries from a checkpoint. Runs that had ended are evaluated again, because it lacks their clients'
-        scores."""
+        """Restore the groups' carries from a checkpoint; runs that had ended are evaluated again, for their clients' scores."""
         form = start_form(make_program(self.parts.method, self.parts.settings), self.parts, self.groups[0])
         whole = restore(groups.add_runs(form, self.runs), resume.carry)
         self.carries = self._deal(whole)
@@ -114,8 +113,7 @@ class Simulation:
         return [self._row(0, dict(enumerate((first, *others))))]
 
     def advance(self, done: int, stop: int) -> list[Rows]:
-        """Run the rounds from `done` to `stop`, and return the rows of the history. Nothing is fetched from the device before the
-        end."""
+        """Run the rounds from `done` to `stop`, and return their rows. Nothing is fetched from the device before the end."""
         going_on = [at for at, places in enumerate(self.places) if self.watch.live[places].any()]
         found = {at: self._advance_group(at, done, stop) for at in going_on}
         evaluations = [each[0] for each in found[going_on[0]]]

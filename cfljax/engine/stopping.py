@@ -28,22 +28,16 @@ class Watch:
         return self.ended < 0
 
     def see(self, rows: Rows) -> np.ndarray:
-        """Record rows [R, T, …] of the history; return i64[n]: the runs that end with them. A metric that is not finite counts as
-        worse than any other."""
+        """Record rows [R, T, …]; return i64[n]: the runs that end with them. A metric that is not finite counts as the worst."""
         before = self.live
-        for at in range(rows["round"].shape[1]):
-            self._see_one(rows, at)
+        for at, now in enumerate(rows["round"][0].tolist()):
+            self.evaluations += self.live
+            if self.stop is not None:
+                value = self.stop.sign * rows[self.stop.metric][:, at].astype(np.float64)
+                better = self.live & np.isfinite(value) & (value > self.best)
+                self.best[better], self.since[better] = value[better], now
+                self.ended[self.live & (now - self.since >= self.stop.patience)] = now
         return np.flatnonzero(before & ~self.live)
-
-    def _see_one(self, rows: Rows, at: int) -> None:
-        self.evaluations += self.live
-        if self.stop is None:
-            return
-        now = int(rows["round"][0, at])
-        value = self.stop.sign * rows[self.stop.metric][:, at].astype(np.float64)
-        better = self.live & np.isfinite(value) & (value > self.best)
-        self.best[better], self.since[better] = value[better], now
-        self.ended[self.live & (now - self.since >= self.stop.patience)] = now
 
     def shares(self, rounds: int, runs: int) -> list[float]:
         """Return each run's share of the time, for the first `runs` runs."""

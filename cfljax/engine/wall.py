@@ -45,14 +45,12 @@ class Spent(NamedTuple):
 def start_clock(models: int, hyper: Hyper) -> Wall:
     """Start the clock before the first round, for a run with this number of models."""
     zero = Sum(jnp.float32(0), jnp.float32(0))
-    return Wall(
-        zero, zero, jnp.int32(0) if "clock.deadline_s" in hyper else None, jnp.zeros(models if models <= MAX_TIMED_CLUSTERS else 0)
-    )
+    late = jnp.int32(0) if "clock.deadline_s" in hyper else None
+    return Wall(zero, zero, late, jnp.zeros(models if models <= MAX_TIMED_CLUSTERS else 0))
 
 
 def format_clock(wall: Wall) -> dict[str, Array]:
-    """Return the history's columns: f32[2, 2] seconds of the run and of its devices, in two numbers each, and the number of late
-    clients."""
+    """Return the history's columns: f32[2, 2] seconds of the run and of its devices, two numbers each, and how many were late."""
     more = {"diag/waited_s": wall.waited} if wall.waited.shape[0] > 1 else {}
     late = {} if wall.late is None else {"late": wall.late}
     return {"clock": jnp.stack([jnp.stack(wall.elapsed), jnp.stack(wall.busy)])} | late | more
@@ -133,8 +131,7 @@ def _sum_time(meter: Meter, traffic: Traffic, vector: tuple[float, float], feder
 
 
 def seconds_to_next(federation: Federation, now: Array, t: Array) -> Array:
-    """Return how long a round without participants lasts, f32[]: until the next row of a trace in seconds if no client is
-    available, otherwise 0."""
+    """Return how long a round without participants lasts, f32[]: until a trace's next row in seconds if nobody is there, else 0."""
     devices, here = federation.devices, cohort.present(federation, t)
     if devices is None or devices.times is None or devices.there is None or not devices.by_seconds:
         return jnp.float32(0)

@@ -18,8 +18,7 @@ def usable_rows(x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
 
 
 def row_scale(x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
-    """f32[n] s with max |s · x| = 1 in each row, 0 for zero, masked and non-finite rows: squares neither overflow nor
-    underflow."""
+    """f32[n] s with max |s · x| = 1 in each row, 0 for zero, masked and non-finite rows: squares stay in range."""
     return invert(jnp.where(usable_rows(x, mask), jnp.abs(x).max(axis=1, initial=0.0), 0.0))
 
 
@@ -62,8 +61,7 @@ def combine(weights: jax.Array, x: jax.Array, scale: jax.Array) -> jax.Array:
 
 
 def squared_distances(points: jax.Array, centres: jax.Array) -> jax.Array:
-    """f32[n, K] squared l2 distances of points f32[n, d] to centres f32[K, d], from differences (nothing cancels) and
-    without an n × K × d array."""
+    """f32[n, K] squared distances of points f32[n, d] to centres f32[K, d], from differences, without an n × K × d array."""
     chex.assert_rank([points, centres], 2)
     chex.assert_equal_shape_suffix([points, centres], 1)
 

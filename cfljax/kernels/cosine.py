@@ -31,8 +31,7 @@ def cosine_matrix(a: jax.Array, b: jax.Array | None = None, mask: jax.Array | No
 
 
 def cosine_rows(a: jax.Array, b: jax.Array) -> jax.Array:
-    """f32[n] cosine of each row of a f32[n, d] with the same row of b f32[n, d], or with the one vector b f32[d]; 0
-    where either is zero or not finite."""
+    """f32[n] cosine of each row of a f32[n, d] with that of b f32[n, d], or with b f32[d]; 0 where one is zero or not finite."""
     chex.assert_rank(a, 2)
     b = jnp.broadcast_to(b, a.shape)
     left, right = row_scale(a), row_scale(b)

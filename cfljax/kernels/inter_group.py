@@ -36,8 +36,7 @@ def newcomer_group(directions: jax.Array, delta: jax.Array, active: jax.Array | 
 
 
 def _pull(models: jax.Array, part: jax.Array) -> jax.Array:
-    """f32[K, d]: the sum of the unit vectors from each model towards the others. Adding one l at a time takes K · d
-    memory and is exact for close models."""
+    """f32[K, d]: the sum of the unit vectors from each model to the others; one at a time, which is exact for close models."""
 
     def add(total: jax.Array, line: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         other, takes_part = line

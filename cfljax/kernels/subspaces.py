@@ -39,8 +39,7 @@ def nearest(sent: Subspaces, own: np.ndarray, how: str, linkage: str) -> np.ndar
 
 
 def leading(x: np.ndarray, p: int) -> np.ndarray:
-    """f64[p, F] the p leading right singular vectors of x f64[n, F], through the smaller Gram matrix; zero rows
-    where there are fewer."""
+    """f64[p, F] the p leading right singular vectors of x f64[n, F], by the smaller Gram matrix; zero rows if there are fewer."""
     out = np.zeros((p, x.shape[1]))
     n, features = x.shape
     if min(n, features) == 0:

@@ -18,8 +18,7 @@ SHUFFLE_LENGTHS = (0, 64, 128, 256, 512, keys.SHORT_LENGTH, 4 * keys.SHORT_LENGT
 
 
 def take(federation: Federation, split: Split, client: Array, positions: Array, mask: Array) -> tuple[Array, Array]:
-    """Return (x f32[B, ...], y i32[B]): the samples of one client at these positions of its list, and their labels; zeros if
-    masked."""
+    """Return (x f32[B, ...], y i32[B]): one client's samples at these positions of its list, and labels; zeros if masked."""
     rows = client_rows(split, client, positions)
     return samples(federation, client, rows, mask)
 

@@ -35,8 +35,7 @@ def known_flight(federation: Federation) -> Flight | None:
 
 
 def select_arriving(federation: Federation, cohort: Cohort, which: Array) -> Arriving:
-    """Return the clients whose updates are mixed in a round with this cohort, whose members train for the clusters `which`
-    i32[S]."""
+    """Return the clients whose updates are mixed in a round with this cohort, which trains for the clusters `which` i32[S]."""
     if (flight := known_flight(federation)) is None or flight.arrives is None:
         return Arriving(cohort.ids, cohort.mask, cohort.work, which, None)
     work, of = (jnp.where(cohort.mask, new, old) for new, old in ((cohort.work, flight.work), (which, flight.which)))

@@ -140,8 +140,7 @@ def loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None) -> A
 
 
 def _build_gradient(model: Model, params: Tree, loss: Array, grads: Tree, count: Array, divide: bool) -> Gradient:
-    """Build the result from the summed loss f32[], the gradients, and the number f32[] of samples. `divide`: divide the gradients
-    by it."""
+    """Build the result from the summed loss f32[], the gradients, and the number of samples f32[], by which they may be divided."""
     divisor = jnp.maximum(count, 1.0)
     if divide:
         grads = jax.tree.map(lambda g: g / divisor, grads)

@@ -17,12 +17,11 @@ from typing import NamedTuple
 from cfljax.kernels.choose import least_loss
 from cfljax.lazy import jax, jnp
 from cfljax.local.gradients import Gradient
-from cfljax.local.nested import drop_path, get_path, replace_path
 from cfljax.local.optimiser import sgd
 from cfljax.local.products import Gram, all_samples, compute_gram, read_gram
 from cfljax.local.schedule import Course, Orders, StepSamples, Task, follow
 from cfljax.local.train import Position, Turns, make_stepper, start_at
-from cfljax.local.turned import make_turn
+from cfljax.local.turned import drop_path, get_path, make_turn, replace_path
 from cfljax.models.flat import FirstDense, NetForward
 from cfljax.types import Array, Federation, Grams, LocalStep, Model, Tree, Updates
 
@@ -192,8 +191,7 @@ def split_kernel(first: FirstDense, model: Model, flat: Array) -> tuple[Array, T
 
 
 def compute_pull(numbers: LocalStep, kernel: Array, anchor: Array | None) -> Array | None:
-    """Compute Q f32[inputs, h], the part of the gradient at the start from the proximal term and weight decay; None: neither is in
-    use."""
+    """Compute Q f32[inputs, h], the part of the gradient at the start from proximal term and weight decay; None: there is none."""
     parts = []
     if numbers.mu is not None and anchor is not None:
         parts.append(numbers.mu * (kernel - anchor))

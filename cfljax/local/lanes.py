@@ -24,8 +24,7 @@ class Packed(NamedTuple):
 
 
 def typical_steps(steps: np.ndarray, participants: int) -> np.ndarray:
-    """Return typical numbers of steps of a round's S participants, i64[S], descending, as quantiles of the steps i64[C] of all
-    clients."""
+    """Return typical steps of a round's S participants, i64[S], descending, as quantiles of the steps i64[C] of all clients."""
     at = ((np.arange(participants) + 0.5) / participants * len(steps)).astype(np.int64)
     return np.sort(steps)[::-1][at]
 

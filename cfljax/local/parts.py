@@ -1,5 +1,4 @@
-"""Parts of a model that all clients share, that a cluster shares, that stay with the client (`train.parts`), or that do not train
-(`train.freeze`)."""
+"""Parts of a model that all clients, a cluster or nobody shares (`train.parts`), or that do not train (`train.freeze`)."""
 
 from __future__ import annotations
 
@@ -131,8 +130,7 @@ def _receive_all(
     residual: Array | None,
     unit: Array | float = 1.0,
 ) -> tuple[Array, Array | None]:
-    """Do what `send.receive_all` does with the part of the row f32[d] and of the residual f32[d] that travels; the rest
-    of both is zero."""
+    """Do what `send.receive_all` does with the parts of row and residual f32[d] that travel; the rest of both is zero."""
     if parts is None or not parts.kept.size:
         return send.receive_all(sending, hyper, key, uid, row, residual, unit)
     away = None if residual is None else residual[parts.away]

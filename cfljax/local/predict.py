@@ -9,11 +9,11 @@ import numpy as np
 from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.lazy import jax, jnp
 from cfljax.local.gram import MAX_PRODUCT_UPDATE, first_layer
-from cfljax.local.nested import get_path
 from cfljax.local.parts import ModelParts, kernel_trains
 from cfljax.local.products import BLOCK, WHOLE
 from cfljax.local.schedule import Work
 from cfljax.local.sizes import GRAM_SIZES
+from cfljax.local.turned import get_path
 from cfljax.types import Array, Model, Tree
 
 MARGIN = 1.1
@@ -45,8 +45,7 @@ Making = Literal["beforehand", "in turn", "side by side"]
 
 
 def choose_making(sequential: bool, kept: bool) -> Making:
-    """Return when a plan computes Gram matrices. `sequential`: clients train one after another. `kept`: the matrices are computed
-    once."""
+    """Return when a plan computes Gram matrices. `sequential`: clients train one after another. `kept`: computed once."""
     return "beforehand" if kept else "in turn" if sequential else "side by side"
 
 

@@ -33,8 +33,7 @@ class Gram(NamedTuple):
     """i32[] the number of the client's rows after its first."""
 
     def of(self, where: Array) -> Array:
-        """Return the rows of the samples at the positions `where` i32[B], f32[B, n]. In a shared array, padding gets the client's
-        last row."""
+        """Return the rows of the samples at `where` i32[B], f32[B, n]. In a shared array, padding gets the client's last row."""
         return self.rows[where if self.first is None else self.first + jnp.minimum(where, self.last)]
 
 
@@ -63,8 +62,7 @@ def read_gram(grams: Grams, client: Array, count: Array, length: int, whole: boo
 
 
 def products(x: Array, count: Array) -> Array:
-    """Compute X Xᵀ f32[n, n] of the first `count` samples, zeros elsewhere. Blocks above the diagonal are mirrored, not
-    computed."""
+    """Compute X Xᵀ f32[n, n] of the first `count` samples, zeros elsewhere. Blocks above the diagonal are mirrored."""
     length = x.shape[0]
     some = lambda i: jax.lax.dynamic_slice_in_dim(x, i * BLOCK, BLOCK)  # noqa: E731 (the last block ends where x does)
 

@@ -22,10 +22,8 @@ def report(
     **diag: Array,
 ) -> Info:
     """Report on a round. `start`, `end` f32[S, d]: each participant's model before the round and after aggregation."""
-    delta = updates.delta
-    kept = Kept(
-        updates.loss, usable(delta), jnp.linalg.norm(delta, axis=1), delta, updates.home, updates.residual, updates.optimiser
-    )
+    delta, norm = updates.delta, jnp.linalg.norm(updates.delta, axis=1)
+    kept = Kept(updates.loss, usable(delta), norm, delta, updates.home, updates.residual, updates.optimiser)
     return _make_info(federation, cohort, kept, jnp.linalg.norm(start + delta - end, axis=1), mixed.nonfinite, traffic, diag)
 
 
@@ -56,8 +54,7 @@ def _make_info(
 
 
 def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:
-    """Average the values `each` f32[S] over the participants for which `who` bool[S] is True, f32[]; 0 if there are none; NaN in a
-    round without participants."""
+    """Average the values f32[S] of the participants in `who` bool[S], f32[]; 0 without any; NaN if nobody takes part."""
     mean = jnp.sum(jnp.where(who, each, 0.0)) / jnp.maximum(jnp.sum(who), 1)
     return jnp.where(jnp.any(cohort.mask), mean, jnp.nan)
 
@@ -70,8 +67,7 @@ def mean_loss(federation: Federation, cohort: Cohort, loss: Array) -> Array:
 
 
 def _distances(trained: Trained, which: Array, moved: Array) -> Array:
-    """Compute the Euclidean distance f32[S] of each participant's update (or sketch) from the change of its cluster's model,
-    `moved` f32[K, d]."""
+    """Compute how far each participant's update (or sketch) is from its cluster's move, f32[S]; the moves are `moved` f32[K, d]."""
     dealt = trained.dealt
     if len(moved) == 1 and (dealt is None or dealt.number is None):
         found = jnp.linalg.norm(trained.kept.moves - moved, axis=1)

@@ -165,9 +165,8 @@ def _sum_devices(dealt: Dealt | None, sums: Sums, kept: Kept) -> tuple[Sums, Kep
     """Sum over the participants of all devices, and collect the kept values, apart from the moves."""
     if dealt is None:
         return sums, kept
-    return jax.lax.psum(sums, AXIS), Kept(
-        moves=kept.moves, **dealt.collect({name: each for name, each in kept._asdict().items() if name != "moves"})
-    )
+    collected = dealt.collect({name: each for name, each in kept._asdict().items() if name != "moves"})
+    return jax.lax.psum(sums, AXIS), kept._replace(**collected)
 
 
 def _move_models(rule: Rule, beside: Rule | None, mixing: Mixing, sums: Sums, finite: Array) -> tuple[Mixed, Array | None]:

@@ -166,8 +166,7 @@ def _count_batches(count: Array, batch: int) -> Array:
 
 
 def count_epochs(work: Work, longest: int) -> int:
-    """Return the number of epochs whose shuffles are drawn at once for clients side by side. Each step of a client with a single
-    batch begins one."""
+    """Return how many epochs' shuffles are drawn at once side by side. Each step of a client with a single batch begins one."""
     if work.epochs is not None:
         return work.epochs
     assert work.steps is not None
@@ -263,8 +262,7 @@ def all_steps(course: Course, orders: Orders) -> StepSamples:
 
 
 def _loop(total: Array, step: Callable[[Array, Carry], Carry], begin: Carry, block: int, most: Array | None = None) -> Carry:
-    """Return the carry after `step(i, carry)` for i = 0 … total − 1. `block`: as in `follow`; steps beyond the last change nothing.
-    `most`: as in `Course`."""
+    """Return the carry after `step(i, carry)` for i = 0 … total − 1. `block`: as in `follow`. `most`: as in `Course`."""
     end = total if most is None else most
 
     def one(number: Array, carry: Carry) -> Carry:

@@ -57,8 +57,7 @@ def receive(sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, 
 def receive_all(
     sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, residual: Array | None, unit: Array | float = 1.0
 ) -> tuple[Array, Array | None]:
-    """Do what `receive` does for a client with this residual f32[d] (None: it keeps none): (the received vector f32[d], the
-    residual f32[d] afterwards)."""
+    """Do what `receive` does for a client with this residual f32[d] (None: it keeps none): (received vector, new residual)."""
     if sending.attack in ("sign_flip", "noise"):
         row = jnp.where(_attacks(sending, hyper, uid), _falsify(sending, hyper, keys.fold(key, "lie"), row), row)
     if sending.compress:
@@ -80,10 +79,9 @@ def scatter_kept(before: Array | None, cohort: Cohort, new: Array | None) -> Arr
 
 
 def _falsify(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
-    factor = hyper["attack.factor"]
     if sending.attack == "sign_flip":
-        return -factor * row
-    return factor * jnp.linalg.norm(row) / row.shape[0] ** 0.5 * jax.random.normal(key, row.shape)
+        return -hyper["attack.factor"] * row
+    return hyper["attack.factor"] * jnp.linalg.norm(row) / row.shape[0] ** 0.5 * jax.random.normal(key, row.shape)
 
 
 def compress(sending: Sending, key: Array, row: Array) -> Array:

@@ -1,5 +1,4 @@
-"""Clients that train side by side, under `vmap`, count their steps together, so that a step reads its part of an array at the same
-index for all of them."""
+"""Clients side by side, under `vmap`, count their steps together: a step reads its part of an array at one index for all."""
 
 from __future__ import annotations
 

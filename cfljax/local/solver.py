@@ -28,10 +28,10 @@ from cfljax.local.own_steps import StepsOf
 from cfljax.local.parts import insert_home, mask_home, own_losses, receive
 from cfljax.local.predict import choose_making, expected_seconds, layer_shape
 from cfljax.local.queue import Rows, Tables, make_queue
-from cfljax.local.schedule import Task, Work, job_owners, job_samples, train_steps
+from cfljax.local.schedule import MAX_SHUFFLED, Task, Work, count_epochs, job_owners, job_samples, train_steps
 from cfljax.local.send import modifies, server_rule
 from cfljax.local.stream import client_losses
-from cfljax.local.ways import Setting, find_grams, is_exact_on_gram, list_gram_sizes, make_trainer, uses_queue
+from cfljax.local.ways import Setting, find_grams, is_exact_on_gram, list_gram_sizes, make_trainer
 from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Model, Tree, Updates
 
 MAX_OWN_ROWS = 1 << 20
@@ -204,6 +204,17 @@ class Solver(Setting):
         return spread(job, costs, self.plan, job_owners(federation, jobs))
 
 
+class OneGradient(Solver):
+    """A solver whose local training is one step along the gradient on all local data."""
+
+    def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
+        """Return the updates −lr · gradient."""
+        with count_steps(federation, jobs, Work(None, 1, None)):
+            gradient, loss = self.gradient(federation, jobs)
+        gradient = self.send(key, federation, jobs, gradient, hyper, hyper["lr"])
+        return Updates(-self.step_of(hyper).lr * gradient, loss, jnp.asarray(jobs.mask).astype(jnp.int32))
+
+
 @shared_function(static=(0, 1, 2))
 def _train_jobs(
     solver: Solver,
@@ -227,6 +238,14 @@ def _losses(
     mask: Array,
 ) -> Array:
     return client_losses(model, federation, federation.train, models, clients, mask)
+
+
+def uses_queue(solver: Solver, federation: Federation) -> bool:
+    """Return whether clients can train in the lanes of a queue: step by step, on mini-batches whose order is known beforehand."""
+    work, longest = solver.work, federation.train.longest
+    if not solver.plan.queue or solver.sequential or work.batch is None or list_gram_sizes(solver, federation):
+        return False
+    return count_epochs(work, longest) * longest <= MAX_SHUFFLED and (work.epochs is not None or count_epochs(work, longest) > 1)
 
 
 def give_own_rows(jobs: Jobs) -> Jobs:

@@ -29,16 +29,14 @@ class Turns(NamedTuple):
     """Which numbers of a model train when. Other numbers have a gradient of zero and stay as they are."""
 
     epochs: int
-    """The number of epochs, at the beginning, in which the head trains alone. After them the body trains, with a fresh optimiser.
-    0: both train in all."""
+    """How many first epochs train the head alone; then the body trains, with a fresh optimiser. 0: both train in all."""
     head: np.ndarray
     """bool[d]: the head's numbers."""
     trains: np.ndarray
     """bool[d]: the numbers that train at all."""
 
     def masks(self, unravel: Callable[[Array], Tree]) -> tuple[Tree, Tree]:
-        """Return (what trains before the first turn is over, what trains afterwards), as trees of truth values; equal without
-        turns."""
+        """Return (what trains before the first turn is over, what trains afterwards), as trees of truth values."""
         of = lambda which: jax.tree.map(lambda leaf: leaf > 0, unravel(jnp.asarray(which, jnp.float32)))  # noqa: E731
         before = of(self.trains & self.head if self.epochs else self.trains)
         return before, of(self.trains & ~self.head) if self.epochs else before
@@ -117,8 +115,7 @@ def start_at(rule: StepRule, params: Tree, velocity: Tree | None) -> Position:
 
 
 def make_stepper(rule: StepRule, numbers: LocalStep, anchor: Tree) -> Step:
-    """Make the function that does a step: it adds the proximal term (towards `anchor`) and weight decay to the gradient, and
-    applies the rule of the optimiser."""
+    """Make the function that does a step: it adds proximal term (towards `anchor`) and weight decay, and applies the rule."""
     mu, decay = numbers.mu, numbers.weight_decay
 
     def step(position: Position, gradient: Gradient, trains: Tree | None = None) -> Position:

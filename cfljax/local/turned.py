@@ -1,6 +1,6 @@
-"""Keep kernels transposed while a client trains. On a CPU the products of a mini-batch with a tall and thin kernel, and those of
-its gradient, take half as long when it is transposed. On a GPU every kernel's gradient comes out transposed: to turn it
-takes two launches."""
+"""Trees of parameters: entries at paths, and kernels that stay transposed while a client trains. On a CPU the products of a
+mini-batch with a tall and thin kernel, and those of its gradient, take half as long when it is transposed. On a GPU every kernel's
+gradient comes out transposed: to turn it takes two launches."""
 
 from __future__ import annotations
 
@@ -27,6 +27,26 @@ def transpose_kernels(model: Model, every: bool = False) -> Model:
         with contextlib.nullcontext() if every else by_rows():
             return model.forward(turn(params), x, key)
 
-    return model._replace(
-        unravel=lambda flat: turn(model.unravel(flat)), ravel=lambda params: model.ravel(turn(params)), forward=forward
-    )
+    unravel, ravel = lambda flat: turn(model.unravel(flat)), lambda params: model.ravel(turn(params))
+    return model._replace(unravel=unravel, ravel=ravel, forward=forward)
+
+
+def get_path(tree: Tree, path: tuple[str, ...]) -> Tree:
+    """Return the entry of nested dictionaries at the path of keys."""
+    for name in path:
+        tree = tree[name]
+    return tree
+
+
+def drop_path(tree: Tree, path: tuple[str, ...]) -> Tree:
+    """Copy the nested dictionaries without the entry at the path of keys."""
+    head, *rest = path
+    if not rest:
+        return {name: value for name, value in tree.items() if name != head}
+    return {name: drop_path(value, tuple(rest)) if name == head else value for name, value in tree.items()}
+
+
+def replace_path(tree: Tree, path: tuple[str, ...], leaf: Array) -> Tree:
+    """Copy the nested dictionaries with this leaf at the path of keys."""
+    head, *rest = path
+    return {**tree, head: replace_path(tree[head], tuple(rest), leaf) if rest else leaf}

@@ -15,18 +15,7 @@ from cfljax.local.gram import Among, GramPlan, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.own_steps import StepsOf, train_by
 from cfljax.local.parts import ModelParts, kernel_trains, make_turns, send_parts, split_home
-from cfljax.local.schedule import (
-    MAX_SHUFFLED,
-    Course,
-    Orders,
-    Stepwise,
-    Task,
-    Work,
-    count_epochs,
-    count_work,
-    group_steps,
-    make_orders,
-)
+from cfljax.local.schedule import Course, Orders, Stepwise, Task, Work, count_work, group_steps, make_orders
 from cfljax.local.send import Sending, modifies
 from cfljax.local.sizes import gram_sizes
 from cfljax.local.train import make_training
@@ -129,9 +118,8 @@ def list_ways(solver: Setting, federation: Federation, hyper: Hyper, choice: Amo
     short = (keys.SHORT_LENGTH,) if solver.sequential and done < keys.SHORT_LENGTH and longest > 4 * keys.SHORT_LENGTH else ()
     rungs = () if solver.plan.alike else SHUFFLE_LENGTHS  # all clients of one size need one length
     limits = itertools.pairwise((done, *short, longest) if done < longest else ())
-    return [on_gram(size) for size in sizes] + [
-        Way(size, tuple(rung for rung in rungs if rung > less), step_by_step) for less, size in limits
-    ]
+    stepwise = [Way(size, tuple(rung for rung in rungs if rung > less), step_by_step) for less, size in limits]
+    return [*map(on_gram, sizes), *stepwise]
 
 
 def train_by_steps(solver: Setting, federation: Federation, hyper: Hyper) -> StepsOfClient:
@@ -147,14 +135,6 @@ def train_by_steps(solver: Setting, federation: Federation, hyper: Hyper) -> Ste
         return make_training(model, federation, task, course, orders, rule, numbers, solver.work.summed, turns, in_lines)
 
     return steps_of_client
-
-
-def uses_queue(solver: Setting, federation: Federation) -> bool:
-    """Return whether clients can train in the lanes of a queue: step by step, on mini-batches whose order is known beforehand."""
-    work, longest = solver.work, federation.train.longest
-    if not solver.plan.queue or solver.sequential or work.batch is None or list_gram_sizes(solver, federation):
-        return False
-    return count_epochs(work, longest) * longest <= MAX_SHUFFLED and (work.epochs is not None or count_epochs(work, longest) > 1)
 
 
 def make_trainer(

@@ -23,28 +23,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.gradients import Gradient
-from cfljax.local.optimiser import StepRule
-from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.train import Position, make_stepper, start_at
-from cfljax.round.recipes import AtHome, Kept, entry, option
+from cfljax.round.recipes import AtHome, GradientAt, Kept, OwnSteps, StepRule, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Deng et al. 2020"
-
-
-class Carry(NamedTuple):
-    """What the steps of a client carry."""
-
-    w: Position
-    v: Position
-    alpha: Array
-    """f32[]."""
-    fresh: Array
-    """bool[]: no step has been done in this round."""
+Carry = tuple[Position, Position, Array, Array]
+"""What the steps of a client carry: w, v_i, α_i f32[], and whether no step has been done in this round, bool[]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +65,7 @@ class APFL(AtHome):
 
         def begin(start: Tree, home: Array | None) -> Carry:
             assert home is not None
-            return Carry(start_at(rule, start, None), start_at(rule, model.unravel(home[:-1]), None), home[-1], jnp.bool_(True))
+            return start_at(rule, start, None), start_at(rule, model.unravel(home[:-1]), None), home[-1], jnp.bool_(True)
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
             w, v, alpha, fresh = at
@@ -90,10 +78,10 @@ class APFL(AtHome):
                 followed = jnp.clip(alpha - numbers.lr * sum(jax.tree.leaves(slopes)), 0.0, 1.0)
                 new = jnp.where(fresh, followed, alpha)
             by_v = Gradient(loss, count, jax.tree.map(lambda g: alpha * g, grads))
-            return Carry(move(w, on_w), move(v, by_v), new, jnp.bool_(False)), on_w.loss
+            return (move(w, on_w), move(v, by_v), new, jnp.bool_(False)), on_w.loss
 
         def end(at: Carry) -> tuple[Tree, Array]:
-            return at.w.params, jnp.append(model.ravel(at.v.params), at.alpha)
+            return at[0].params, jnp.append(model.ravel(at[1].params), at[2])
 
         return OwnSteps(begin, step, end)
 

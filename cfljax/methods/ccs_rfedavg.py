@@ -36,10 +36,9 @@ from cfljax.kernels.cover import ccs_threshold, cover
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members, mix_updates, usable, weights_by
 from cfljax.lazy import jax, jnp
-from cfljax.local.one_gradient import OneGradient
 from cfljax.local.reports import mean_loss, report, report_trained
 from cfljax.local.rounds import Mixing, jobs_from, sizes, train_and_mix
-from cfljax.local.solver import Solver
+from cfljax.local.solver import OneGradient, Solver
 from cfljax.registry import Entry
 from cfljax.round.recipes import MethodConfig, first_model, need_clients, option, similarity, traffic, train_and_compare
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Updates
@@ -51,8 +50,7 @@ PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for
 class Config(MethodConfig):
     """Options of CCS + RFedAvg."""
 
-    served = "models"
-    needs_clients = False  # clusters are of the participants of a round
+    served, needs_clients = "models", False  # clusters are of the participants of a round
 
     local: str = option("gradient", "participants send a full-batch gradient, or a local update", choices=("gradient", "update"))
     weights: str = option("rfedavg", "weights of the clusters", choices=("rfedavg", "optimal", "fedavg"))
@@ -90,14 +88,10 @@ class State(NamedTuple):
     counts: Array
 
 
-Heard = tuple[Array, Array, Array]
-"""(f32[S, d] the gradients g_k up to a positive factor, or sketches of them; f32[S] mean losses at the current model; bool[S]
-whether a finite message has arrived)."""
-
-
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """CCS + RFedAvg: gradient clusters of each round, weighted towards class balance."""
-    local = OneGradient(**vars(solver)) if config.local == "gradient" else solver
+    local = OneGradient(**vars(solver)) if (by_gradient := config.local == "gradient") else solver
+    sender = local.with_step(lambda _: LocalStep(jnp.float32(1))) if by_gradient else local  # of the gradients themselves
 
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
         if config.clustering == "kmeans" and config.weights != "fedavg":
@@ -107,11 +101,24 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         return State(first_model(key, model)[None], jnp.float32(jnp.nan), jnp.array(False), setup["counts"])
 
+    def hear(key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> tuple[Array, Array, Array, Updates | None]:
+        """(f32[S, d] the gradients g_k up to a positive factor, or sketches of them; f32[S] mean losses at the model; bool[S]
+        whether a finite message has arrived; the steps −η g_k as updates, None where they were summed in blocks)."""
+        if config.similarity == "sketch":
+            updates, nothing = None, jnp.zeros((1, jobs.client.shape[0]))
+            trained, moves = train_and_compare("sketch", sender, key, federation, jobs, hyper, Mixing(nothing, jobs.start))
+            loss, finite = trained.kept.loss, trained.kept.finite
+        else:
+            updates = sender.fit(key, federation, jobs, hyper)
+            loss, moves, finite = updates.loss, updates.delta, usable(updates.delta)
+            updates = updates._replace(delta=hyper["lr"] * moves) if by_gradient else updates
+        loss = loss if by_gradient else solver.losses(federation, jobs.start, jobs.client, jobs.mask)[0]
+        return -moves, loss, jobs.mask & finite & jnp.isfinite(loss), updates  # −Δ/η: the factor 1/η changes no cosine
+
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        everyone = jnp.zeros_like(cohort.ids)
-        bill = traffic(cohort, floats_up=config.floats(federation.classes))
+        everyone, bill = jnp.zeros_like(cohort.ids), traffic(cohort, floats_up=config.floats(federation.classes))
         jobs = jobs_from(cohort, state.models, everyone)
-        heard, updates = _hear(config, local, key, federation, cohort, jobs, hyper)
+        *heard, updates = hear(key, federation, jobs, hyper)
         mix, loss0, diag = decide(config, key, state, federation, cohort, heard, hyper)
         missing = lambda finite: jnp.sum(cohort.mask & ~(heard[2] & finite), dtype=jnp.int32)  # noqa: E731
         if updates is None:  # once more, now that each one's weight is known
@@ -125,66 +132,39 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             info = report(federation, cohort, updates, state.models[everyone], new[everyone], mixed, bill, **diag)
         return state._replace(models=new, loss0=loss0, reached=loss0 <= hyper["l_star"]), info
 
-    def models(state: State) -> tuple[Array, Array]:
-        return state.models, jnp.zeros(len(state.counts), jnp.int32)
+    def extras(state: State) -> dict[str, Array]:
+        if bool(state.reached):  # CCS then puts everybody within a right angle together
+            warnings.warn(f"ccs_rfedavg: the loss of the first round, {float(state.loss0):.3g}, is not above l_star", stacklevel=2)
+        return {"loss_start": state.loss0}
 
-    return Method(init, round, models, setup=setup, extras=_extras)
-
-
-def _hear(
-    config: Config, local: Solver, key: Array, federation: Federation, cohort: Cohort, jobs: Jobs, hyper: Hyper
-) -> tuple[Heard, Updates | None]:
-    """Return what arrives, and the steps −η g_k as updates; None in their place where they were summed in blocks."""
-    by_gradient = config.local == "gradient"
-    if by_gradient:  # the gradients themselves
-        local = local.with_step(lambda _: LocalStep(jnp.float32(1)))
-    updates = None
-    if config.similarity == "sketch":
-        nothing = jnp.zeros((1, cohort.ids.shape[0]))
-        trained, moves = train_and_compare("sketch", local, key, federation, jobs, hyper, Mixing(nothing, jobs.start))
-        loss, finite = trained.kept.loss, trained.kept.finite
-    else:
-        updates = local.fit(key, federation, jobs, hyper)
-        loss, moves, finite = updates.loss, updates.delta, usable(updates.delta)
-        updates = updates._replace(delta=hyper["lr"] * moves) if by_gradient else updates
-    if not by_gradient:
-        loss = local.losses(federation, jobs.start, cohort.ids, cohort.mask)[0]
-    return (-moves, loss, cohort.mask & finite & jnp.isfinite(loss)), updates  # −Δ/η: the factor 1/η changes no cosine
+    return Method(init, round, lambda state: (state.models, jnp.zeros(len(state.counts), jnp.int32)), setup, extras=extras)
 
 
 def decide(
-    config: Config, key: Array, state: State, federation: Federation, cohort: Cohort, heard: Heard, hyper: Hyper
+    config: Config, key: Array, state: State, federation: Federation, cohort: Cohort, heard: list[Array], hyper: Hyper
 ) -> tuple[Array, Array, dict[str, Array]]:
-    """Return (f32[1, S] the mixing matrix, f32[] l_0, the diagnostics)."""
+    """Return (f32[1, S] the mixing matrix, f32[] l_0, the diagnostics), from what `hear` has returned."""
     (sent, losses, there), counts, size = heard, state.counts[cohort.ids], sizes(federation, cohort)
     loss = mean_loss(federation, cohort._replace(mask=there), losses)
     loss0 = jnp.where(jnp.isnan(state.loss0), loss, state.loss0)
     epsilon = ccs_threshold(loss, loss0, hyper["l_star"], hyper["theta"])  # eq. 7
     if config.weights == "fedavg":
-        labels, number, p = jnp.where(there, 0, -1), 1, jnp.ones(1)
-        mix = weights_by(jnp.zeros_like(labels), cohort.mask, size, 1)
-        shares = simplex.class_shares(labels, counts, number)[0]
+        number, labels = 1, jnp.where(there, 0, -1)
+    elif config.clustering == "kmeans":
+        number = config.clusters
+        labels = kmeans(keys.fold(key, "kmeans"), sent, number, there, federation.uid[cohort.ids]).labels
     else:
-        if config.clustering == "kmeans":
-            number, uid = config.clusters, federation.uid[cohort.ids]
-            labels = kmeans(keys.fold(key, "kmeans"), sent, number, there, uid).labels
-        else:
-            number, labels = len(there), cover(cosine_matrix(sent, mask=there), epsilon, there).labels  # Algorithm 1
-        shares, active = simplex.class_shares(labels, counts, number)
-        level = simplex.imbalance_level(counts, state.counts.sum())
-        optimal = config.weights == "optimal"
+        number, labels = len(there), cover(cosine_matrix(sent, mask=there), epsilon, there).labels  # Algorithm 1
+    shares, active = simplex.class_shares(labels, counts, number)
+    if config.weights == "fedavg":
+        p, mix = jnp.ones(1), weights_by(jnp.zeros_like(labels), cohort.mask, size, 1)
+    else:
+        level, optimal = simplex.imbalance_level(counts, state.counts.sum()), config.weights == "optimal"
         p = simplex.balance(shares, active) if optimal else simplex.rfedavg_weights(labels, level, size, number)  # eq. 16
         mix = jnp.matmul(p[None], weights_by(labels, there, size, number), precision=jax.lax.Precision.HIGHEST)
     clusters = jnp.sum(members(labels, number).any(axis=1), dtype=jnp.int32)
     diag = {"clusters": clusters, "participant_labels": labels, "p": p, "epsilon": epsilon, "loss": loss}
     return mix, loss0, diag | simplex.describe(p, shares)
-
-
-def _extras(state: State) -> dict[str, Array]:
-    """l_0; warns where it was no higher than the target, as CCS then puts everybody within a right angle together."""
-    if bool(state.reached):
-        warnings.warn(f"ccs_rfedavg: the loss of the first round, {float(state.loss0):.3g}, is not above l_star", stacklevel=2)
-    return {"loss_start": state.loss0}
 
 
 ccs_rfedavg = Entry(Config, make)

@@ -111,9 +111,8 @@ class FedGroup(CountedConfig, Clustered):
         if self.pretrain_epochs is not None and self.pretrain_steps != 50:
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
         if self.clusters == "auto" and self.cold_start == "rcc":
-            raise SpecError(
-                f'{where}.clusters = "auto": cold_start = "rcc" has no updates to find it by; give a number of clusters'
-            )
+            why = 'cold_start = "rcc" has no updates to find it by; give a number of clusters'
+            raise SpecError(f'{where}.clusters = "auto": {why}')
 
     def step(self, hyper: Hyper) -> LocalStep:
         """SGD with a proximal term."""
@@ -131,10 +130,10 @@ class FedGroup(CountedConfig, Clustered):
         directions, active = ask.means(parts, found, most), np.isin(np.arange(most), found)
         active[0] |= not active.any()  # if no update is finite, all clients join group 0
         others, guess = np.flatnonzero(np.asarray(ask.federation.holds) & (labels < 0)), labels.copy()
+        closest = quick_jit(newcomer_group)  # eq. 9
         if not self.newcomers_train:
             guess[others] = np.asarray(quick_jit(random_of)(ask.fold("rac"), ask.uid, active))[others]
         elif not self.moving:
-            closest = quick_jit(newcomer_group)  # eq. 9
             guess[others] = ask.joining(start, others, lambda moves: closest(directions, moves, active), **self.length)
         compass = Compass(*map(on_host, (start, directions, active, active, ask.asked)))
         return Begun(start + directions, labels, guess, memory=compass, extras=snapshot)
@@ -151,9 +150,8 @@ class FedGroup(CountedConfig, Clustered):
         """i32[S]: the group of newcomers (eq. 9)."""
         if not self.moving:
             return super().join(ask, state)
-        compass = state.memory
-        closest = lambda moves: newcomer_group(compass.directions, moves, compass.active)  # noqa: E731
-        return ask.pretrained(compass.start, closest, **self.length)
+        closest = lambda moves: newcomer_group(state.memory.directions, moves, state.memory.active)  # noqa: E731
+        return ask.pretrained(state.memory.start, closest, **self.length)
 
     def after(self, models: Array, hyper: Hyper, state: State) -> Array:
         """Inter-group aggregation (Algorithm 2, line 19)."""

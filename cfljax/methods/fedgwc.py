@@ -26,11 +26,9 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import members
 from cfljax.lazy import jnp
-from cfljax.local.optimiser import StepRule
-from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import Ask, Before, Done, State, entry, option
+from cfljax.round.recipes import Ask, Before, Done, GradientAt, OwnSteps, State, StepRule, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model
 
 PAPER = "Licciardi et al. 2025"
@@ -93,17 +91,12 @@ class FedGWC(FedAvg):
         small = jnp.where(drawn > 0, (1 - alpha) * small + alpha * square, small)
         return w.at[at].add(change), small, jnp.where(drawn > 0, jnp.where(small < ask.hyper["eps"], calm + 1, 0), calm)
 
-    def regroup_after(self, rounds: int) -> tuple[int, ...]:
-        """After each round."""
-        return tuple(range(1, rounds))
-
     def regroup(self, ask: Before, state: State, round: int) -> State:
         """HOST. Each cluster whose W has come to rest is split, if a split is good."""
         models, labels, active = (np.array(each) for each in (state.models, state.labels, state.active))
         w, small, calm = (np.array(each) for each in state.memory)
         for k in np.flatnonzero(active):
-            own = np.flatnonzero(labels == k)
-            own = own[np.argsort(ask.uid[own], kind="stable")]  # so that the order of clients changes nothing
+            own = ask.ordered(np.flatnonzero(labels == k))
             times = len(own) / self.clients_per_cluster
             if times <= 1 or calm[k] < np.rint(times):
                 continue
@@ -113,7 +106,7 @@ class FedGWC(FedAvg):
                 raise SpecError(f"method.fedgwc.max_clusters = {self.max_clusters}: cluster {k} splits; raise it")
             slots = np.append(k, new)
             labels[own], models[new], active[new], small[slots], calm[slots] = slots[found], models[k], True, 1.0, 0
-        memory = (jnp.asarray(w), jnp.asarray(small), jnp.asarray(calm))
+        memory = tuple(map(jnp.asarray, (w, small, calm)))
         return state._replace(models=jnp.asarray(models), labels=jnp.asarray(labels), active=jnp.asarray(active), memory=memory)
 
 

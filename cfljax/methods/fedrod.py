@@ -25,14 +25,9 @@ import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
-from cfljax.local.averages import AVERAGES
-from cfljax.local.optimiser import StepRule
-from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.solver import Solver
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import AtHome, Kept, entry, option
-from cfljax.round.samples import count_labels
+from cfljax.round.recipes import AVERAGES, AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, count_labels, entry, option
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 
 PAPER = "Chen and Chao 2022"
@@ -53,16 +48,14 @@ class FedRoD(AtHome):
 
     def check_labels(self, where: str) -> None:
         """Classes are balanced by labels; raises SpecError."""
-        raise SpecError(
-            f'method.name = "{where.removeprefix("method.")}": counts samples by their label, and here they have several'
-        )
+        name = where.removeprefix("method.")
+        raise SpecError(f'method.name = "{name}": counts samples by their label, and here they have several')
 
     def first_homes(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
         """f32[C, d + M]: the personal heads, and log n_c."""
         prior = jnp.log(jnp.maximum(count_labels(solver, federation), 1e-30))
-        return jnp.concatenate(
-            [jnp.tile(jnp.where(part_of(solver.model, head_of(solver.model)), w, 0.0), (len(prior), 1)), prior], 1
-        )
+        head = jnp.where(part_of(solver.model, head_of(solver.model)), w, 0.0)
+        return jnp.concatenate([jnp.tile(head, (len(prior), 1)), prior], 1)
 
     def personal(self, state: Kept) -> Array:
         """Return the global model with the sum of both heads."""
@@ -87,10 +80,8 @@ class FedRoD(AtHome):
             by_p = gradient(jax.tree.map(jnp.add, w.params, p.params))
             return (move(w, by_w), move(p, by_p, mine), prior), by_p.loss
 
-        def end(at: Carry) -> tuple[Tree, Array]:
-            return at[0].params, jnp.append(model.ravel(at[1].params), model.ravel(at[2])[bias])
-
-        return OwnSteps(begin, step, end)
+        home = lambda at: jnp.append(model.ravel(at[1].params), model.ravel(at[2])[bias])  # noqa: E731
+        return OwnSteps(begin, step, lambda at: (at[0].params, home(at)))
 
 
 fedrod = entry("fedrod", FedRoD)

@@ -45,16 +45,8 @@ from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
-from cfljax.round.recipes import (
-    PersonalConfig,
-    first_model,
-    first_models,
-    keep_own,
-    mean_over_samples,
-    need_clients,
-    option,
-    traffic,
-)
+from cfljax.round.recipes import PersonalConfig, first_model, first_models, keep_own, need_clients, option, traffic
+from cfljax.round.soft import mean_over_samples
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic
 
 PAPER = "Ruan & Joe-Wong 2022"
@@ -158,8 +150,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
 
 def estimated(solver: Solver, federation: Federation, state: State, who: Array, floor: Array) -> Array:
-    """f32[C, K]: the shares, estimated anew for the clients where `who` bool[C] is True; none is below `floor` before they are
-    divided by their sum."""
+    """f32[C, K]: the shares, anew for the clients in `who` bool[C]; none is below `floor` before they are divided by their sum."""
 
     def least(losses: Array, y: Array, owner: Array) -> Array:
         return jax.nn.one_hot(jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses), axis=0), losses.shape[0], axis=0)

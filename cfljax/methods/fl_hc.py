@@ -61,10 +61,9 @@ class FLHC(FedAvg):
 
     def regroup(self, ask: Before, state: State, round: int) -> State:
         """HOST. All clients train once more from the global model; their updates are clustered."""
-        ids = np.flatnonzero(np.asarray(present(ask.federation, jnp.int32(round))))
+        ids = ask.ordered(np.flatnonzero(np.asarray(present(ask.federation, jnp.int32(round))))).astype(np.int32)
         if not len(ids):  # nobody has training data
             return state
-        ids = ids[np.argsort(ask.uid[ids], kind="stable")].astype(np.int32)
         updates = ask.updates(np.asarray(state.models[0]), ids, similarity=self.similarity)
         own = self.cluster(updates, host.distance_matrix(updates, METRICS[self.metric]), float(ask.hyper["threshold"]))
         return ask.divide(state, ids, own, f"raise it, or threshold = {float(ask.hyper['threshold']):g}")

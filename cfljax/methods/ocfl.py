@@ -31,41 +31,17 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.lazy import jnp
-from cfljax.local.averages import AVERAGES
-from cfljax.round.recipes import (
-    Ask,
-    Before,
-    Begun,
-    Clustered,
-    CountedConfig,
-    Done,
-    State,
-    entry,
-    every,
-    option,
-    places,
-    shortened,
-    similarity,
-)
+from cfljax.round.recipes import AVERAGES, Ask, Before, Begun, Clustered, CountedConfig, Done, State, entry, every, option, places
+from cfljax.round.similarity import shortened, similarity
 from cfljax.types import Array
 
 PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two others called OCFL)"
-
-
-class OpticsClusters(NamedTuple):
-    """HOST. What step 2 to 4 make of the weights of n clients."""
-
-    labels: np.ndarray
-    """i32[n]; −1: dropped."""
-    extras: dict[str, np.ndarray]
-    """`ari`, `ari_optics`, `found` and `noise` of step 3."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,16 +87,18 @@ class OCFL(CountedConfig, Clustered):
         moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
         weights = shortened(start[None], self.similarity) + moves
         number = ask.clusters(moves[:n], first) if self.counts_clusters else None
-        found = self.cluster(weights[:n], moves[:n], np.asarray(ask.federation.group)[first], number)
-        known = np.concatenate([found.labels, np.full(len(later), -1)])
+        own, extras = self.cluster(weights[:n], moves[:n], np.asarray(ask.federation.group)[first], number)
+        known = np.concatenate([own, np.full(len(later), -1)])
         nearest = host.nearest_mean_cosine(weights, known, np.arange(n, n + len(later)))
-        labels, guess = ask.of_all((first, found.labels)), ask.of_all((first, found.labels), (later, nearest))
-        rows = self.max_clusters if self.every is not None else len(places(int(found.labels.max()) + 1))
-        return Begun(np.tile(start, (rows + self.leaves_out, 1)), labels, guess, extras=found.extras)
+        labels, guess = ask.of_all((first, own)), ask.of_all((first, own), (later, nearest))
+        rows = self.max_clusters if self.every is not None else len(places(int(own.max()) + 1))
+        return Begun(np.tile(start, (rows + self.leaves_out, 1)), labels, guess, extras=extras)
 
-    def cluster(self, weights: np.ndarray, moves: np.ndarray, group: np.ndarray, number: int | None = None) -> OpticsClusters:
-        """HOST. Steps 2 to 4 on weights f32[n, d] and how they have moved; group i32[n] are the true groups, for the record.
-        `number`: the one to merge to that was found, in place of a given `merge_to`."""
+    def cluster(
+        self, weights: np.ndarray, moves: np.ndarray, group: np.ndarray, number: int | None = None
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """HOST. Steps 2 to 4 on weights f32[n, d] and how they have moved: (i32[n] labels, −1: dropped; what is kept with the
+        results). group i32[n]: the true ones, for the record. `number`: the one to merge to that was found, for `merge_to`."""
         raw = host.optics(weights, self.min_samples, self.xi, self.metric)
         if (raw < 0).all():
             warnings.warn("ocfl: OPTICS found no cluster; all clients are in one", stacklevel=2)
@@ -131,7 +109,7 @@ class OCFL(CountedConfig, Clustered):
         wanted = wanted if self.every is None else min(wanted or self.max_clusters, self.max_clusters)
         if wanted is not None:
             labels = host.merge_to(weights if self.merge_by == "weights" else moves, labels, wanted)
-        return OpticsClusters(labels, {name: np.array(value, np.float32) for name, value in found.items()})
+        return labels, {name: np.array(value, np.float32) for name, value in found.items()}
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
         """How many take part."""

@@ -51,15 +51,10 @@ class OCFLZuziak(FedAvg):
         new = cosine_matrix(done.moves, mask=ask.cohort.mask)
         return jnp.zeros_like(cosines).at[ids[:, None], ids[None, :]].set(new), last
 
-    def regroup_after(self, rounds: int) -> tuple[int, ...]:
-        """After each round."""
-        return tuple(range(1, rounds))
-
     def regroup(self, ask: Before, state: State, round: int) -> State:
         """HOST. The clustering, if the temperature has risen."""
         cosines, last = (np.asarray(each, np.float64) for each in state.memory)
-        ids = np.flatnonzero(np.diagonal(cosines) > 0)
-        ids = ids[np.argsort(ask.uid[ids], kind="stable")]  # so that the order of clients changes nothing
+        ids = ask.ordered(np.flatnonzero(np.diagonal(cosines) > 0))
         apart, n = 1.0 - cosines[np.ix_(ids, ids)], len(ids)
         heat = np.float32(np.linalg.norm(apart) / np.sqrt(max(4 * n * (n - 1), 1)))
         rises = heat > last

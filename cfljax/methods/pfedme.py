@@ -22,20 +22,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
 
 from cfljax.lazy import jax, jnp
 from cfljax.round.recipes import AtHome, GradientAt, OwnSteps, StepRule, entry, option
 from cfljax.types import Array, Hyper, Model, Tree
 
 PAPER = "Dinh et al. 2020"
-
-
-class Carry(NamedTuple):
-    """What the steps of a client carry."""
-
-    theta: Tree
-    w: Tree
+Carry = tuple[Tree, Tree]
+"""What the steps of a client carry: θ_i and w_i."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,13 +64,13 @@ class PFedMe(AtHome):
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
             def inner(i: Array, now: tuple[Tree, Array]) -> tuple[Tree, Array]:
                 loss, _, grads = gradient(now[0])
-                theta = jax.tree.map(lambda t, g, w: t - lr * (g + lam * (t - w)), now[0], grads, at.w)
+                theta = jax.tree.map(lambda t, g, w: t - lr * (g + lam * (t - w)), now[0], grads, at[1])
                 return theta, jnp.where(i == 0, loss, now[1])
 
-            theta, loss = jax.lax.fori_loop(0, self.inner_steps, inner, (at.theta, jnp.float32(0)))
-            return Carry(theta, jax.tree.map(lambda w, t: w - eta * lam * (w - t), at.w, theta)), loss
+            theta, loss = jax.lax.fori_loop(0, self.inner_steps, inner, (at[0], jnp.float32(0)))
+            return (theta, jax.tree.map(lambda w, t: w - eta * lam * (w - t), at[1], theta)), loss
 
-        return OwnSteps(lambda start, _: Carry(start, start), step, lambda at: (at.w, model.ravel(at.theta)))
+        return OwnSteps(lambda start, _: (start, start), step, lambda at: (at[1], model.ravel(at[0])))
 
 
 pfedme = entry("pfedme", PFedMe)

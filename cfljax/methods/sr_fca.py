@@ -70,8 +70,7 @@ class SRFCA(FedAvg):
     def regroup(self, ask: Before, state: State, round: int) -> State:
         """HOST. A refinement."""
         start, local, near = (np.asarray(each) for each in state.memory)
-        ids = np.flatnonzero(local.any(axis=1))
-        ids = ids[np.argsort(ask.uid[ids], kind="stable")]  # so that the order of clients changes nothing
+        ids = ask.ordered(np.flatnonzero(local.any(axis=1)))
         if not len(ids):  # all updates were zero, or broken
             return state
         models = shortened(np.asarray(state.models)[np.asarray(state.active)] - start, self.similarity)

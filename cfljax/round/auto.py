@@ -45,8 +45,7 @@ def allowed(number: Number | None, clusters: int) -> Array | None:
 
 
 def extras_of(number: Number | None) -> dict[str, Array]:
-    """Return what is kept with the results: i32[] the number that was found, and f32[2, 2 · most] the numbers 1, 2, … and the
-    criterion of each."""
+    """Return what is kept with the results: i32[] the number found, and f32[2, 2 · most] numbers 1, 2, … and their criteria."""
     if number is None:
         return {}
     numbers = jnp.arange(1, number.curve.shape[0] + 1, dtype=jnp.float32)

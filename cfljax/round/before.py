@@ -74,6 +74,10 @@ class Before:
         """i32[n]: the clients that take part in no round."""
         return newcomers(self.federation)
 
+    def ordered(self, ids: np.ndarray) -> np.ndarray:
+        """Return the clients i[n] by identity, so that the order of clients changes nothing."""
+        return ids[np.argsort(self.uid[ids], kind="stable")]
+
     def drawn(self, number: int, purpose: str) -> np.ndarray:
         """i32[n]: random ones of those that are `here`, at most `number`."""
         ids = self.here()
@@ -83,8 +87,7 @@ class Before:
     def updates_in_parts(
         self, start: np.ndarray, ids: np.ndarray, epochs: int | None = None, steps: int | None = None
     ) -> Iterator[Part]:
-        """Return the updates of these clients after training from `start`, a few at a time; without an amount, as much as in a
-        round."""
+        """Return the updates of these clients after training from `start`, a few at a time; by default as much as in a round."""
         self.asked[ids] = True
         yield from self._train(epochs, steps)(self.key, self.federation, self.hyper, start, ids)
 

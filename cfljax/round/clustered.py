@@ -153,8 +153,7 @@ class Clustered(MethodConfig):
         return models
 
     def first(self, ask: Ask, state: State) -> State:
-        """Return the state before the first round, if `begin` does not make it, from one without memory. `ask`: all clients that
-        train."""
+        """Return the state before the first round from one without memory, where `begin` makes none. `ask`: all that train."""
         return state._replace(memory=jnp.zeros_like(state.models)) if self.buffers else state
 
     def prepare(self, ask: Ask, state: State) -> State:
@@ -166,8 +165,7 @@ class Clustered(MethodConfig):
         return after.memory
 
     def settle(self, before: State, after: State) -> Tree:
-        """Return what it remembers, where that depends on the models after the round: asked again after a step of
-        `train.server`."""
+        """Return what it remembers, where that depends on the models after the round: asked again after `train.server`'s step."""
         return after.memory
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
@@ -180,7 +178,7 @@ class Clustered(MethodConfig):
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
         """Return the numbers of rounds after which `regroup` is called, in a run of `rounds` rounds."""
-        return ()
+        return tuple(range(1, rounds))
 
     def adapt(self, ask: Ask, state: State) -> Array:
         """f32[C, d]: a model for each client, made from the one global model when clients are scored."""

@@ -106,8 +106,7 @@ class MethodConfig:
 
     @property
     def no_feedback(self) -> str:
-        """Why clients cannot keep what compression drops of their updates (`train.compress.feedback`), for the message; "": they
-        can."""
+        """Why clients cannot keep what compression drops (`train.compress.feedback`), for the message; "": they can."""
         return ""
 
     def check(self, where: str) -> None:
@@ -152,12 +151,10 @@ class MethodConfig:
                 raise SpecError(f"train.{name}{shown} with {where}: {why}; leave it out for this method")
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError if options contradict the tables `train`, `data` or `model` of the run in another way. `where`: as for
-        `check`."""
+        """Raise SpecError if options contradict the tables `train`, `data` or `model` in another way. `where`: as for `check`."""
 
     def per_client(self, clients: int, d: int) -> int:
-        """Return the numbers that a run holds in memory for each of its `clients` clients at once. `d`: the number of
-        parameters."""
+        """Return the numbers that a run holds in memory for each of its `clients` clients. `d`: the number of parameters."""
         return self.vectors_kept * d
 
     def releases(self, rounds: int) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from cfljax.errors import SpecError
 from cfljax.lazy import flatten_util, jnp
 from cfljax.local.solver import Solver
 from cfljax.local.ways import make_rule
-from cfljax.round.inside import inside
+from cfljax.round.state import inside
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Tree
 
 
@@ -43,8 +43,7 @@ class Remembering(NamedTuple):
 
 
 def with_memory(method: Method, solver: Solver, name: str) -> Method:
-    """Return the method around which clients keep what its solver says (`Sending.feedback`, `keeps_state`). `name`: for
-    messages."""
+    """Return the method around which clients keep what its solver says (`Sending.feedback`, `keeps_state`). `name`: for errors."""
     model = solver.model
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Remembering:

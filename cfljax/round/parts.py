@@ -63,9 +63,8 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Shared:
         inner = method.init(key, federation, hyper, setup)
-        inner = inner._replace(
-            **{name: _alike(each := getattr(inner, name), each, parts.columns("all", "client")) for name in fields}
-        )
+        of_all = parts.columns("all", "client")
+        inner = inner._replace(**{name: _alike(each := getattr(inner, name), each, of_all) for name in fields})
         own = jnp.tile(method.models(inner)[0][0, parts.home], (federation.clients, 1)) if home else None
         return guessed(Shared(inner, own, None), federation, hyper)
 
@@ -126,8 +125,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
 
 
 def travels(config: MethodConfig, parts: ModelParts) -> tuple[float, int]:
-    """Return the numbers that a vector has on its way (down, up). What everybody shares comes once with all models that a
-    participant gets."""
+    """Return the numbers in a vector on its way (down, up). What everybody shares comes once with all models that are sent down."""
     return len(parts.columns("cluster")) + len(parts.shared) / config.repeats, len(parts.away)
 
 

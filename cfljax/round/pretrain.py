@@ -77,8 +77,7 @@ class Pretrainer(Protocol):
     def __call__(
         self, key: Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Trains the clients `ids` i32[n] from `start` f32[d]. Yields (ids i32[m], updates f32[m, d]) of the next m ≤ CHUNK
-        clients."""
+        """Train the clients `ids` i32[n] from `start` f32[d]. Yield (ids i32[m], updates f32[m, d]) of the next m ≤ CHUNK."""
 
 
 def pretrainer(solver: Solver) -> Pretrainer:

@@ -29,8 +29,8 @@ import numpy as np
 from cfljax.lazy import jax, jnp, optax
 from cfljax.local.parts import ALL, CLIENT, CLUSTER, FROZEN, ModelParts
 from cfljax.round.fedopt import maker
-from cfljax.round.inside import inside
 from cfljax.round.parts import Shared
+from cfljax.round.state import inside
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 Leaves = list[Array]

@@ -28,8 +28,7 @@ def compared_size(d: int, similarity: str) -> int:
 
 
 def brief(vectors: Array, similarity: str) -> Array:
-    """Return the vectors f32[n, d] themselves if `similarity` is "exact", else their sketches f32[n, 4096]; in a compiled
-    program."""
+    """Return the vectors f32[n, d] themselves if `similarity` is "exact", else their sketches f32[n, 4096]; while traced."""
     return vectors if similarity == "exact" else sketch(vectors)
 
 

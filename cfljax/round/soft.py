@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
+from cfljax.devices.spread import spread
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES, add_lengths, averages
+from cfljax.local.gradients import gather_batch
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
+from cfljax.local.solver import Solver, job_owners
+from cfljax.local.stream import block_size, fold_blocks
 from cfljax.registry.options import option
 from cfljax.round.ask import Ask
 from cfljax.round.choice import need_clients
 from cfljax.round.common import first_models
 from cfljax.round.config import MethodConfig
-from cfljax.round.samples import in_lists, mean_over_samples, sample_labels
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Tree
 
-if TYPE_CHECKING:
-    from cfljax.local.solver import Solver
+Of = Callable[[Array, Array, Array], Array]
+"""(losses f32[K, B], labels i32[B], positions of the samples' clients in the list i32[B]) -> f32[K, B], one for each sample."""
 
 
 class Mixed(NamedTuple):
@@ -131,8 +135,7 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
 
 
 def _shares(config: Soft, ask: Ask, state: Mixed) -> Array:
-    """f32[S, K, N]: the share of each model in each sample of the participants, in the order of the client's samples; beyond these
-    it means nothing."""
+    """f32[S, K, N]: the share of each model in each sample of the participants, in the order of the client's samples."""
     losses, more = ask.sample_losses(state.models), config.of_label(state)
     if more is not None:
         losses = losses + jnp.swapaxes(more[:, sample_labels(ask.solver, ask.federation, ask.cohort)], 0, 1)
@@ -163,3 +166,46 @@ def _mixtures(config: Soft, solver: Solver, federation: Federation, state: Mixed
 
     found = jax.lax.fori_loop(0, jnp.where(jnp.any(without), config.newcomer_steps, 0), step, equal)
     return jnp.where(state.drawn[:, None], state.mixture, jnp.where(without[:, None], found, equal))
+
+
+def in_lists(federation: Federation, cohort: Cohort) -> Array:
+    """bool[S, N]: the places of the participants' samples, among as many places as the largest client has samples."""
+    return jnp.arange(federation.train.longest) < federation.train.count[cohort.ids][:, None]
+
+
+def sample_labels(solver: Solver, federation: Federation, cohort: Cohort) -> Array:
+    """i32[S, N]: the labels of the participants' samples as they see them, in the order of their samples; 0 beyond them."""
+    positions = jnp.arange(federation.train.longest)
+
+    def of(s: Array) -> Array:
+        client = cohort.ids[s]
+        here = cohort.mask[s] & (s >= 0) & (positions < federation.train.count[client])
+        return gather_batch(federation, client, positions, here).y
+
+    ones = jnp.ones(cohort.ids.shape[0])
+    jobs = Jobs(cohort.ids, cohort.mask, ones, ones[:, None], jnp.zeros_like(cohort.ids))
+    return spread(of, ones, solver.plan, job_owners(federation, jobs))
+
+
+def count_labels(solver: Solver, federation: Federation) -> Array:
+    """f32[C, M]: how many training samples of each label each client has."""
+    everyone = jnp.arange(federation.clients, dtype=jnp.int32)
+    cohort = Cohort(everyone, federation.train.count > 0, jnp.ones(federation.clients), jnp.int32(0))
+    labels = sample_labels(solver, federation, cohort)
+    return jnp.zeros((federation.clients, federation.classes)).at[everyone[:, None], labels].add(in_lists(federation, cohort))
+
+
+def mean_over_samples(solver: Solver, federation: Federation, models: Array, who: Array, of: Of) -> Array:
+    """f32[C, K]: the mean of the values `of` over the training samples of each client where `who` bool[C] is True. The time is that
+    of their samples, and memory holds one block of samples."""
+    split, clients = federation.train, jnp.arange(federation.clients)
+    model, most = solver.model, federation.clients * split.longest
+    block = block_size(model, federation, models.shape[0], most, solver.plan.on_cpu)
+    params = jax.vmap(model.unravel)(models)
+
+    def visit(total: Array, x: Array, y: Array, place: Array, valid: Array) -> Array:
+        losses = jax.vmap(lambda p: model.loss(model.forward(p, x), y))(params)
+        return total.at[place].add(jnp.where(valid, of(losses, y, place), 0.0).T)
+
+    total = fold_blocks(federation, split, clients, who, block, visit, jnp.zeros((federation.clients, models.shape[0])))
+    return total / jnp.maximum(split.count, 1)[:, None]

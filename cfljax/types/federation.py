@@ -82,8 +82,7 @@ class Split:
 
 
 class Drift(NamedTuple):
-    """Each client's true group and view as a function of the round: P phases, each of which lasts
-    until the next begins."""
+    """Each client's true group and view as a function of the round: P phases, each of which lasts until the next begins."""
 
     begin: Array
     """i32[P] the first round of each phase, ascending; the first is 0."""
@@ -142,14 +141,12 @@ class Federation:
     own: Array | None = None
     """f32[C, n] the parameters that stay with each client (`train.parts`), during a round; None: there are none."""
     residual: Array | None = None
-    """f32[C, d] what compression has dropped of each client's updates (`train.compress.feedback`), during a round; None: it is
-    lost."""
+    """f32[C, d] what compression has dropped of each client's updates (`compress.feedback`), during a round; None: it is lost."""
     optimiser: Array | None = None
     """f32[C, m] the state of each client's optimiser (`train.optimizer_state`), during a round; one whose row is not finite starts
     fresh. None: all do."""
     drift: Drift | None = None
-    """How `group` and `view.of` change after round 0; None: they do not. Methods get a federation of the round (`at`), without
-    drift."""
+    """How `group` and `view.of` change after round 0; None: they do not. Methods get the federation `at` a round, without drift."""
     devices: Devices | None = None
     """The clients' devices; None: there is no simulated clock."""
     flight: Flight | None = None

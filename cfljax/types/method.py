@@ -36,8 +36,7 @@ class Info(NamedTuple):
     train_loss: Array
     """f32[] the mean training loss, weighted by samples. This and the next two are NaN if there were no participants."""
     discrepancy: Array
-    """f32[] the mean over participants i of ‖w_i − w‖: w_i is its trained model, w its cluster's model after this round's
-    aggregation (FedGroup eq. 4)."""
+    """f32[] the mean of ‖w_i − w‖ over participants i: the trained model, and its cluster's after the round (FedGroup eq. 4)."""
     drift: Array
     """f32[] the same, where w is the model that the participant started from."""
     nonfinite: Array
@@ -86,8 +85,7 @@ class Setup(Protocol):
     """HOST. Computes what a method needs before its first round. It may train clients, and may call scikit-learn."""
 
     def __call__(self, key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
-        """Compute arrays for `init`, by name. The numbers in `hyper` are not traced here; `hyper["participants"]` is the number of
-        clients that a round draws."""
+        """Compute arrays for `init`, by name. Numbers are not traced here; `hyper["participants"]` says how many a round draws."""
 
 
 class Regroup(Protocol[State]):
@@ -123,8 +121,7 @@ class Mixture(Protocol[State_contra]):
     """Gives the weights with which each client mixes the predictions of the models."""
 
     def __call__(self, state: State_contra, federation: Federation, hyper: Hyper) -> Array:
-        """f32[C, K]: each row is non-negative and sums to one. A client is scored by the weighted mean of the probabilities that
-        the models give to its labels."""
+        """f32[C, K]: non-negative rows that sum to one. A client is scored by the so weighted mean of the models' probabilities."""
 
 
 class Method(NamedTuple, Generic[State]):

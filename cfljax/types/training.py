@@ -21,8 +21,7 @@ OfLogits = Callable[[Array, Array], Array]
 
 
 class Model(NamedTuple):
-    """A model whose parameters are a flat vector. `forward` takes them as a tree, so that a local solver unravels the vector once
-    and not at each step."""
+    """A model whose parameters are a flat vector. `forward` takes them as a tree, so that training unravels the vector once."""
 
     name: str
     size: int
@@ -45,8 +44,7 @@ class Model(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """An execution plan: how a machine carries out local training. Static. It changes the speed, not the results (beyond
-    rounding)."""
+    """How a machine carries out local training. Static. It changes the speed, not the results (beyond rounding)."""
 
     lanes: int = 1
     """How many clients train side by side at a time. 1, one after another, is fastest on a CPU. Larger numbers come from
@@ -60,11 +58,9 @@ class Plan(NamedTuple):
     on_cpu: bool = True
     """Whether `Solver.losses` works in blocks that fit into a CPU's cache; False: in the larger blocks of an accelerator."""
     asks_host: bool = False
-    """Whether the host decides after each iteration of a loop whether there is another, as with a GPU. Then steps are done several
-    at a time."""
+    """Whether the host decides after each iteration of a loop whether there is another, as with a GPU: steps are then grouped."""
     quick: bool = False
-    """Whether programs are compiled in about half the time, to code that may take half as long again. For runs that train for less
-    than a second."""
+    """Whether programs compile in half the time, to code that takes up to half as long again: for runs of less than a second."""
     queue: int = 0
     """In how many lanes an accelerator trains the clients of all runs of a batch, if these have unequal work (`local.queue`); 0:
     all side by side, or `lanes` at a time."""

@@ -12,8 +12,7 @@ import cfljax
 from cfljax import keys
 from cfljax.config import read_spec
 from cfljax.devices.machine import describe_machine
-from cfljax.engine.afterwards import make_end
-from cfljax.engine.newcomers import place
+from cfljax.engine.afterwards import make_end, place_newcomers
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, assemble_batch, host_federation, model_of
@@ -187,7 +186,7 @@ def test_new_clients_are_placed_and_scored_with_what_they_see_at_the_end():
     assert output.newcomers["ari_new"] == 1.0
     labels = np.asarray(host_federation(run).at(5).group)
     state = parts.method.init(keys.root(0), parts.federation, {}, {})._replace(models=output.models)
-    end = jax.jit(make_end(parts, parts.newcomers, "newcomers", place))
+    end = jax.jit(make_end(parts, parts.newcomers, "newcomers", place_newcomers))
     found = end(keys.root(0), state, {"lr": np.float32(0.2)}, np.int32(5), parts.federation)
     assert np.asarray(found["place"]).tolist() == labels[list(parts.newcomers.ids)].tolist()
     right = float(found["correct"].sum() / found["samples"].sum())
