@@ -120,7 +120,6 @@ def read_seeds(value: Value) -> list[int]:
 
 
 def _check_siblings(methods: list[Table]) -> None:
-    """Require that an option of a table for several methods belongs to one of them."""
     for table in methods:
         names = table.get(SIBLINGS_KEY, [])
         options = {key for name in names for key in list_fields(METHODS.entry(name, "method.name").options)}

@@ -179,8 +179,7 @@ def locate_error(error: BaseException) -> str:
 
 
 def _unload(files: list[Path], again: bool) -> None:
-    """Make the next import execute the modules of these files again: if they are reloaded (`again`), or a file changed after
-    `_BEGAN`."""
+    """Make the next import execute these files' modules: if they are reloaded (`again`), or one changed after `_BEGAN`."""
     if not again and all(max(file.stat().st_mtime, file.stat().st_ctime) < _BEGAN for file in files):
         return
     for name in [n for n, m in sys.modules.items() if getattr(m, "__file__", None) in set(map(str, files))]:
@@ -210,8 +209,6 @@ def _make_package(folder: Path) -> str:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of packages that stand for folders of plugins."""
-
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Find the module spec as Python does, with a loader whose modules look in their folder first."""
         if fullname.partition(".")[0] not in _folders:
@@ -223,8 +220,6 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module of a package that stands for a folder of plugins."""
-
     def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002
         """Compile the current source. A cached compilation may be outdated within one tick of the file system's clock."""
         return self.source_to_code(self.get_data(self.path), self.path)  # type: ignore[no-any-return]

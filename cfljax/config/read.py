@@ -68,8 +68,7 @@ class Spec:
 
 
 def read_spec(source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), plugins: Iterable[str] = ()) -> Spec:
-    """Read the spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last option. `plugins`, and those
-    that the spec names, add to the names that it may use."""
+    """Read the spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last option, with these plug-ins."""
     file = "" if isinstance(source, dict) else os.fspath(source)
     flags: tuple[str, ...] = ()
     try:
@@ -93,8 +92,7 @@ def read_spec(source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), 
 
 
 def build(raw: Table, sets: list[Flag], warn: list[str]) -> tuple[list[Run], Search]:
-    """Build the runs of a spec with flags, and its search options. The chosen size is laid over the base and over each include, the
-    flags over the result."""
+    """Build the runs and the search options. The chosen size is laid over base and includes, the flags over the result."""
     chosen, size, sets = choose_size(raw, sets)
     whole = {path[0]: value for path, value in sets if len(path) == 1}
     base = tidy({**{key: whole[key] for key in ("data", "method") if key in whole}, **raw})

@@ -78,7 +78,7 @@ Variant = tuple[dict[str, str], tuple[type, ...]]
 
 
 def _list_fields(variant: Variant) -> dict[str, Field]:
-    """Return the options by name; for a data table, also those for one side alone (`source.clients`)."""
+    """Return the options by name; of a data table also those for one side (`source.clients`)."""
     names, classes = variant
     sides_of = zip(SIDE_TABLES, classes, strict=False) if "partition" in names else ()
     prefixed = [("", cls) for cls in classes] + [(f"{side}.", cls) for side, cls in sides_of]
@@ -161,8 +161,7 @@ def make_train_drafts(table: Table, where: str, search_seed: int) -> list[Draft]
 
 
 def make_method_draft(table: Table, where: str, defaults: Table, search_seed: int, shared: frozenset[str] = frozenset()) -> Draft:
-    """Make the draft of a `[[method]]` table with one name; its `shared` keys come from a table for several names, and options that
-    the method lacks are ignored."""
+    """Make the draft of a `[[method]]` table with one name; it may lack `shared` keys, those of a table for several names."""
     name = table["name"]
     cls = METHODS.entry(name, "method.name").options
     own = list_fields(cls)
@@ -172,7 +171,6 @@ def make_method_draft(table: Table, where: str, defaults: Table, search_seed: in
 
 
 def _check_table(names: dict[str, str], classes: tuple[type, ...], where: str, values: Table) -> Chosen | Options:
-    """Check the options of a table of one class; return them with the name, if the table has one."""
     options: Options = check(classes[0], values, where)
     return Chosen(names["name"], options) if names else options
 

@@ -52,8 +52,7 @@ def _move_line(message: str) -> str:
 
 
 def sanitise(value: Value, where: str = "", depth: int = 0) -> Value:
-    """Convert the value, whose key is `where`, to plain tables, lists, strings, numbers and booleans; raise a SpecError if it is
-    too deep or holds anything else."""
+    """Convert the value of the key `where` to plain tables, lists, strings, numbers and booleans; a SpecError if it is more."""
     if depth > _DEEP:
         raise SpecError(f"{where[:60]}: nested more than {_DEEP} deep")
     if isinstance(value, dict):

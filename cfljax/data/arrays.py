@@ -15,13 +15,8 @@ _PARTS = ("train", "test")
 
 
 def source(name: str, where: str, named: Mapping[str, np.ndarray], classes: int | None = None) -> Source:
-    """Check arrays by their names and make a Source.
-
-    Args:
-        where: the file's name in errors.
-        named: x_train, y_train, x_test, y_test, and optionally user_train, user_test, population_train, population_test (any
-          numbers, one per sample), y_coarse_train, y_coarse_test (coarse labels of the samples) or coarse (of the classes), and
-          table."""
+    """Check arrays by their names and make a Source. Beside x_train, y_train, x_test, y_test there may be user_*, population_* (any
+    numbers, one per sample), y_coarse_* or coarse (of the classes), and table. `where`: the file's name in errors."""
     table = named.get("table")
     x_train, x_test = (samples(named[f"x_{part}"], f"{where}: x_{part}", table) for part in _PARTS)
     y_train, y_test = (labels(named[f"y_{part}"], f"{where}: y_{part}", classes) for part in _PARTS)
@@ -51,8 +46,7 @@ def split_parts(test: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _are_pixels(*parts: np.ndarray, block: int = 4096) -> bool:
-    """Return whether bytes are pixels, which are divided by 255 before training: those of images, unless all are 0 or 1, and in
-    rows of numbers if one is above 127. Flags and counts stay as they are."""
+    """Return whether bytes are pixels (divided by 255 in training): not all 0 or 1 in images, or one above 127 in rows."""
     most = 1 if parts[0].ndim > 2 else 127
     return any(x[at : at + block].max(initial=0) > most for x in parts for at in range(0, len(x), block))
 
@@ -159,8 +153,7 @@ def _check_coarse(where: str, named: Mapping[str, np.ndarray], y: tuple[np.ndarr
 def _number_users(
     where: str, named: Mapping[str, np.ndarray], sizes: dict[str, int]
 ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-    """(User of each training sample, of each test sample, population of each user), with users numbered 0 … U − 1 over both
-    parts; None for what is not known."""
+    """(User of each training and test sample, population of each user), users numbered 0 … U − 1; None for what is not known."""
     if "user_train" not in named:
         return None, None, None
     flat_users = _per_sample(where, "user", named, sizes)

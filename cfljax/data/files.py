@@ -29,8 +29,7 @@ def folders(path: str | None) -> list[Path]:
 
 
 def prepared_folders(path: str | None) -> list[Path]:
-    """List the folders of tensorflow-datasets: `path` alone, else the cache's `tfds`, $TFDS_DATA_DIR or its default, and
-    $CFLJAX_DATA."""
+    """List tensorflow-datasets' folders: `path` alone, else the cache's `tfds`, $TFDS_DATA_DIR or its default, $CFLJAX_DATA."""
     if path is not None:
         return folders(path)
     theirs = Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
@@ -68,8 +67,7 @@ def check_free(name: str, places: list[Path], what: str) -> None:
 
 
 def local_names(path: str | None = None) -> dict[str, Path]:
-    """Map the names of the data sets that `find` finds to their paths, without those of tensorflow-datasets (see
-    `prepared_names`)."""
+    """Map the names that `find` finds to paths, without tensorflow-datasets' (see `prepared_names`)."""
     found: dict[str, Path] = {}
     for folder in folders(path):
         for item in sorted([*folder.iterdir(), *folder.glob("hf:*/*")]) if folder.is_dir() else []:

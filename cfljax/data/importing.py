@@ -206,5 +206,4 @@ READERS: dict[str, tuple[Callable[[Path, Wanted], list[Any]], Callable[[list[Any
     "datasets": (read_saved, make_parts),
     "numpy": (read_numpy, _reshape),
 }
-"""Kind of data -> the function that reads a place, and the function that makes the parts of what it returns. Both return a list of
-one or two entries: training, then test."""
+"""Kind of data -> the functions that read a place, and make the parts of that: a list of training, then perhaps test."""

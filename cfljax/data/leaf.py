@@ -89,7 +89,6 @@ def _read_part(folder: Path, number: dict[str, int]) -> UserSamples:
 
 
 def _read_users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
-    """(name, samples, labels) of each user in the file."""
     content = read_json(file, lambda pairs: _unique_table(pairs, file))
     top = content if isinstance(content, dict) else {}
     if not isinstance(top.get("users"), list) or not isinstance(top.get("user_data"), dict):
@@ -109,7 +108,7 @@ def _read_users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
 
 
 def _unique_table(pairs: list[tuple[str, Value]], file: Path) -> Table:
-    """Build a JSON object; raise a DataError if two entries have one name, of which Python would keep the last."""
+    """Build a JSON object; a DataError if two entries have one name, of which Python would keep the last."""
     table = dict(pairs)
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]

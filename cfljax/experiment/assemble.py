@@ -278,8 +278,7 @@ def _method(
     parts: Pairs,
     server: ServerOptimiser | None,
 ) -> Method:
-    """Make the method. Runs that differ in seed and traced numbers only get the same object, which keeps what its set-up
-    compiles."""
+    """Make the method, one object for runs that differ in seed and traced numbers: it keeps what its set-up compiles."""
     make, model = METHODS.entry(name).make, solver.model
     apart = solver.work.head or parts and not options.parts
     method = make_in_parts(make, options, model, solver, () if options.parts else parts) if apart else make(options, model, solver)

@@ -54,13 +54,11 @@ class Choice(NamedTuple):
     buffer: int = 0
     """How many of the participants' updates the server waits for (`train.asynchronous`); 0: for all."""
     typical: bool = False
-    """Whether `by_steps` and `by_gram` are for a typical core, as for short runs: to measure this machine takes longer
-    than such a run."""
+    """Whether `by_steps` and `by_gram` are for a typical core, as in short runs: to measure takes longer than such a run."""
 
 
 def choose(run: Run, model: Model, federation: Federation, machine: Machine, runs: int = 1) -> Choice:
-    """Choose the run's plan, by its `train.plan`, or else by the machine's measured speed and the shapes. `runs`: the number of
-    runs like it that a device computes side by side."""
+    """Choose the plan: `train.plan`, else by measured speed and shapes. `runs`: how many a device computes side by side."""
     forced = run.train.forced
     epochs, head = run.train.epochs, run.train.epochs_of_head or run.options.head_epochs
     batch = None if run.train.batch == "full" else int(run.train.batch)

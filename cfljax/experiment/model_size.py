@@ -41,7 +41,6 @@ def count_run_size(run: Run, federation: Federation, model: Model | None = None)
 
 
 def _with_features(size: Size, run: Run, federation: Federation, made: bool) -> Size:
-    """Add the features of a frozen body, which are held beside the samples or (`made`) instead of them."""
     if made:
         return size._replace(features=federation.pool.x.size)
     network = models.build(run.model.name, run.model.options, sample_shape(federation), federation.classes)

@@ -72,8 +72,7 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
 def _copy_views(
     y: np.ndarray, held: list[np.ndarray], of: np.ndarray, groups: int, damage: Callable[[int, np.ndarray], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
-    """Return samples and labels as groups see them, the rows of each client in these, and the row that each is made of. Clients of
-    a group share what they both hold. `damage` returns these rows as a group sees them."""
+    """Return samples and labels as groups see them (`damage`), the rows of each client in these, and each row's origin."""
     used = [np.unique(np.concatenate([np.zeros(0, np.int64), *(held[c] for c in np.flatnonzero(of == g))])) for g in range(groups)]
     begin, origin = np.cumsum([0, *map(len, used)]), np.concatenate(used)
     x = np.concatenate([damage(g, rows) for g, rows in enumerate(used)])

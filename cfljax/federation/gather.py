@@ -29,8 +29,7 @@ def insertion_points(line: jax.Array, values: jax.Array, side: str = "left") -> 
 
 
 def cumulative_counts(counts: jax.Array) -> jax.Array:
-    """Sum the counts i32[n] up to each position, as `jnp.cumsum`. On a CPU that compiles to five kernels; a short array is summed
-    for every position separately, which takes fewer."""
+    """Sum the counts i32[n] up to each position; a short array for every position separately, which takes a CPU fewer kernels."""
     if counts.size > MAX_SUMMED_LENGTH:
         return jnp.cumsum(counts)
     place = jnp.arange(counts.size)
@@ -38,8 +37,7 @@ def cumulative_counts(counts: jax.Array) -> jax.Array:
 
 
 def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> tuple[jax.Array, jax.Array]:
-    """(x f32[B, ...], y i32[B] or i32[B, classes]) of pool rows i32[B] as clients i32[B] see them, or as one client i32[] sees all;
-    exactly 0 where the mask is False."""
+    """(x f32[B, ...], y i32[B] or i32[B, classes]) of pool rows i32[B] as clients i32[B] or i32[] see them; 0 without the mask."""
     pool, view = federation.pool, federation.view
     one = None if view is None or jnp.ndim(client) else _take(view.of, client)
     client = jnp.broadcast_to(client, jnp.shape(rows))
@@ -62,8 +60,7 @@ def _wide(per_sample: jax.Array, ndim: int) -> jax.Array:
 
 
 def _values(pool: Pool, view: View | None, of: jax.Array, one: jax.Array | None, rows: Array, shape: tuple[int, ...]) -> jax.Array:
-    """f32[B, F] or f32[B, F, width]: the samples turned as the view says, normalised or looked up. `one` i32[]: the view of all of
-    them; None: they have several."""
+    """f32[B, F] or f32[B, F, width]: samples turned, normalised or looked up. `one` i32[]: the view of all, if they have one."""
     lines = jnp.asarray(pool.x).reshape(-1, math.prod(shape))  # a CPU makes large blocks of lines in half the time of images
     if view is not None and view.pixels is not None:
         pixels = jnp.asarray(view.pixels)

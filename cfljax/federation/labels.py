@@ -95,8 +95,7 @@ def _wanted_sizes(options: Classes, total: int, rng: Rng) -> np.ndarray:
 
 
 def _pick_classes(size: np.ndarray, k: int, have: np.ndarray, rng: Rng) -> np.ndarray:
-    """i64[U, k]: k classes for each unit of `size` samples. The largest unit picks first; each takes the classes with most samples
-    left."""
+    """i64[U, k]: k classes for each unit of `size` samples, the largest first; each takes the classes with most samples left."""
     room, picks = have.astype(np.float64), np.zeros((len(size), k), np.int64)
     for u in np.lexsort((rng.random(len(size)), -size)):
         picks[u] = np.lexsort((rng.random(len(have)), -np.round(room)))[:k]

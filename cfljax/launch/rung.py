@@ -1,5 +1,4 @@
-"""Train runs up to a rung, from where an earlier rung has left them. Each run has a checkpoint of its own in the folder, so that
-the runs that go on may share a program with other runs than before."""
+"""Train runs up to a rung from where an earlier one left them, each with a checkpoint of its own: programs may be shared anew."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ class Curve(NamedTuple):
     rounds: list[int]
     values: list[float]
     ended: str = ""
-    """`failed`, or `lost` where no update of a round was finite; "" for a run that is well. Whether a run has diverged is judged by
-    its test loss, which no choice may look at."""
+    """`failed`, or `lost` where no update of a round was finite; else "". A choice may not look at the test loss."""
     whole: bool = False
     """Whether the run is on record and its last value is finite: it has no more rounds to come, be they fewer than the rung's."""
 

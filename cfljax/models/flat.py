@@ -49,8 +49,7 @@ class Net(NamedTuple):
     """params -> f32[]: regularisation that is added to the loss."""
     first: FirstDense | None = None
     own: tuple[OfLogits, OfLogits] | None = None
-    """(loss, whether a sample is classified correctly) in place of the functions named by `loss`. In training the network may
-    return more columns than the logits, which such a loss reads."""
+    """(loss, whether correct) in place of `loss`'s functions; in training it may read more columns than the logits."""
     body: Callable[[Tree, Array], Array] | None = None
     """(params, x f32[B, ...]) -> f32[B, width] what the head gets, outside of training; None: that is found in a linen module."""
 
@@ -126,8 +125,7 @@ def part_of(model: Model, prefix: str) -> np.ndarray:
 
 
 def head_of(model: Model) -> str:
-    """Return the path of the head: the last dense layer (a kernel of two axes, and a bias or none) in the order of names and their
-    numbers. Raises a SpecError if there is none."""
+    """Return the path of the head: the last dense layer in the order of names and numbers. A SpecError if there is none."""
     paths = paths_of(model)
     layers: dict[str, set[tuple[str, int]]] = {}
     for path, leaf in paths:
@@ -188,8 +186,7 @@ def _trace_shapes(name: str, network: Network, sample: jax.ShapeDtypeStruct) -> 
 
 @custom_jvp()
 def cross_entropy(logits: Array, y: Array) -> Array:
-    """Compute −log softmax(logits f32[B, C])[y], f32[B]; 0 for a label out of range. Its derivative is written out: automatic
-    differentiation takes an accelerator twice as many kernels."""
+    """Compute −log softmax(logits f32[B, C])[y], f32[B]; 0 out of range. Its own derivative takes half the kernels."""
     return _losses_and_powers(logits, y)[0]
 
 
@@ -230,8 +227,7 @@ def _sigmoid() -> tuple[OfLogits, OfLogits]:
 
 
 def _several() -> tuple[OfLogits, OfLogits]:
-    """Return (loss, correct) for one logit per class and y of 0 and 1 for each: the mean loss of a sample's labels; correct if all
-    are."""
+    """Return (loss, correct) for y of 0 and 1 per class: the mean loss of a sample's labels; correct if all are."""
 
     def loss(logits: Array, y: Array) -> Array:
         logits = logits.astype(_real(logits))

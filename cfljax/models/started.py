@@ -58,8 +58,7 @@ def apply_start(model: Model, options: object, lora: Adapters | None) -> Model:
 
 
 def _make_draw(model: Model, start: Start, jitter: float) -> Callable[[Array], Array]:
-    """Return key -> f32[d]: the start with noise of `jitter` times the spread of each parameter; parameters that the file lacks are
-    drawn."""
+    """Return key -> f32[d]: the start, `jitter` times each parameter's spread as noise; what the file lacks is drawn."""
     sizes = [math.prod(leaf.shape) for _, leaf in paths_of(model)]
     edges = np.cumsum(sizes)[:-1]
     spread = np.repeat([float(np.std(part)) for part in np.split(start.flat, edges)], sizes).astype(np.float32)

@@ -48,8 +48,7 @@ def has_batch_statistics(path: str) -> bool:
 
 
 def replace_net_norm(made: Network | Net) -> Network | Net:
-    """Give the network batch normalisation with fixed means and variances instead of group normalisation, if it supports that. They
-    do not train, so its body must be frozen."""
+    """Give the network batch normalisation with fixed statistics, if it can; its body must be frozen."""
     from cfljax.models.nets_images import replace_norm
 
     net = made if isinstance(made, Net) else Net(made)
@@ -150,8 +149,7 @@ def _mark_prefix(model: Model, prefix: str) -> np.ndarray:
 def _from_torch(
     arrays: dict[str, np.ndarray], leaves: list[tuple[str, jax.ShapeDtypeStruct]], forget_bias: float, flattened: bool
 ) -> tuple[dict[str, np.ndarray], set[str]]:
-    """Convert arrays of PyTorch's modules to our names, and list the names that were looked for: the inverse of
-    `export.state_dict`."""
+    """Convert arrays of PyTorch's modules to our names, and list those looked for: the inverse of `export.state_dict`."""
     kinds = {name: leaf.shape for name, leaf in leaves}
     found: dict[str, np.ndarray] = {}
     taken: set[str] = set()
