@@ -67,8 +67,5 @@ def check_optimiser(name: str, arguments: Table, where: str, rate: str, server: 
         if name != "sgd" or arguments:
             _trace_step(name, FrozenTable(arguments))
     except Exception as error:  # optax raises many kinds of errors for wrong arguments
-        raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({_first_line(error)})") from None
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({reason})") from None

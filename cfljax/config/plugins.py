@@ -154,7 +154,9 @@ def _load_once(name: str, files: list[Path], import_it: Callable[[], ModuleType]
     code = hash_sources(files)
     if _loaded.get(name) == code:
         return name
-    _unload(files, name in _loaded)
+    if name in _loaded or any(max(file.stat().st_mtime, file.stat().st_ctime) >= _BEGAN for file in files):  # it may be imported
+        for module in [n for n, m in sys.modules.items() if getattr(m, "__file__", None) in set(map(str, files))]:
+            del sys.modules[module]
     origin = Origin(code, name)
     try:
         with load_as(origin):
@@ -178,34 +180,21 @@ def locate_error(error: BaseException) -> str:
     return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}: " if frames else ""
 
 
-def _unload(files: list[Path], again: bool) -> None:
-    """Make the next import execute these files' modules: if they are reloaded (`again`), or one changed after `_BEGAN`."""
-    if not again and all(max(file.stat().st_mtime, file.stat().st_ctime) < _BEGAN for file in files):
-        return
-    for name in [n for n, m in sys.modules.items() if getattr(m, "__file__", None) in set(map(str, files))]:
-        del sys.modules[name]
-
-
 def execute(path: Path) -> ModuleType:
     """Execute the file as a new module of its folder's package."""
-    root = _make_package(path.parent)
+    root = f"cfljax_plugin_{hashlib.sha256(str(path.parent).encode()).hexdigest()[:12]}"
+    if root not in _folders:
+        _folders[root] = path.parent
+        package = sys.modules[root] = ModuleType(root)
+        package.__path__ = [str(path.parent)]
+        if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+            sys.meta_path.insert(0, _Finder())
     name = f"{root}.{path.stem if path.stem.isidentifier() else re.sub(r'[^0-9A-Za-z_]', '_', 'plugin_' + path.stem)}"
     spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
     assert spec is not None and spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _make_package(folder: Path) -> str:
-    root = f"cfljax_plugin_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
-    if root not in _folders:
-        _folders[root] = folder
-        package = sys.modules[root] = ModuleType(root)
-        package.__path__ = [str(folder)]
-        if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-            sys.meta_path.insert(0, _Finder())
-    return root
 
 
 class _Finder(MetaPathFinder):

@@ -85,7 +85,9 @@ def read_spec(source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), 
         parsed = [(path, sanitise(value, ".".join(path))) for path, value in parsed]
         warn: list[str] = []
         runs, search = build(clean, parsed, warn)
-        name = _read_name(clean, parsed, file)
+        name = next((v for p, v in reversed(parsed) if p == ["name"]), clean.get("name", Path(file).stem or "sweep"))
+        if not isinstance(name, str) or not name.strip():
+            raise SpecError(f"name = {show(name)}: must be a string that is not empty")
     except SpecError as error:
         raise SpecError(one_line(str(error), file, flags)) from None
     return Spec(name, file, copy.deepcopy(clean), flags, tuple(dict.fromkeys(warn)), tuple(runs), search)
@@ -108,13 +110,6 @@ def build(raw: Table, sets: list[Flag], warn: list[str]) -> tuple[list[Run], Sea
 def _list_tables(raw: Table, key: str) -> list[Table]:
     value = raw.get(key, [])
     return [need_table(item, key) for item in (value if isinstance(value, list) else [value])]
-
-
-def _read_name(raw: Table, sets: list[Flag], file: str) -> str:
-    name = dict([("name", raw.get("name", Path(file).stem or "sweep"))] + [(p[0], v) for p, v in sets if p == ["name"]])["name"]
-    if not isinstance(name, str) or not name.strip():
-        raise SpecError(f"name = {show(name)}: must be a string that is not empty")
-    return name
 
 
 def one_line(message: str, file: str, flags: Iterable[str]) -> str:

@@ -94,19 +94,15 @@ def make_drafts(
     union = {key for fields in own for key in fields}
     for key in table:
         if key not in union:
-            raise _unknown_option(kind, f"{where}.{key} = {show(table[key])}", key, union, elsewhere(key))
+            reserved = {"data": ("name", "partition"), "method": RESERVED_KEYS, "train": ()}.get(kind, ("name",))
+            near = elsewhere(key) or suggest(key, {option for option in union if "." not in option} | set(reserved))
+            raise SpecError(f"{where}.{key} = {show(table[key])}: there is no such option{near}")
     found = []
     for (names, classes), fields in zip(variants, own, strict=True):
         axes = {key: expand_axis(value, fields[key], f"{where}.{key}") for key, value in table.items() if key in fields}
         made = functools.partial(build, names, classes, where)
         found.append(Draft(kind, where, names, fields, axes, made, search_seed))
     return found
-
-
-def _unknown_option(kind: str, shown: str, key: str, options: set[str], elsewhere: str) -> SpecError:
-    reserved = {"data": ("name", "partition"), "method": RESERVED_KEYS, "train": ()}.get(kind, ("name",))
-    plain = {option for option in options if "." not in option}
-    return SpecError(f"{shown}: there is no such option" + (elsewhere or suggest(key, plain | set(reserved))))
 
 
 def make_data_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:

@@ -56,7 +56,10 @@ def sanitise(value: Value, where: str = "", depth: int = 0) -> Value:
     if depth > _DEEP:
         raise SpecError(f"{where[:60]}: nested more than {_DEEP} deep")
     if isinstance(value, dict):
-        return {_check_key(k, where): sanitise(v, f"{where}.{k}" if where else str(k), depth + 1) for k, v in value.items()}
+        for key in value:
+            if not isinstance(key, str) or not key or not key.isprintable():
+                raise SpecError(f"{where + ': ' if where else ''}{key!r} is not a key; a key is a printable string")
+        return {key: sanitise(each, f"{where}.{key}" if where else key, depth + 1) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [sanitise(v, where, depth + 1) for v in value]
     if hasattr(value, "item") and not getattr(value, "shape", (1,)):  # a numpy number
@@ -74,9 +77,3 @@ def sanitise(value: Value, where: str = "", depth: int = 0) -> Value:
     if not isinstance(value, (bool, int, float, str)):
         raise SpecError(f"{where}: a spec cannot hold a value of type {type(value).__name__}")
     return value
-
-
-def _check_key(key: object, where: str) -> str:
-    if not isinstance(key, str) or not key or not key.isprintable():
-        raise SpecError(f"{where + ': ' if where else ''}{key!r} is not a key; a key is a printable string")
-    return key

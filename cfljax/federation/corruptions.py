@@ -105,7 +105,8 @@ def jpeg(x: np.ndarray, quality: float, _: Sequence[np.random.Generator]) -> np.
     colours = channels == 3
     if colours:
         x = x @ _TO_YCC.T + (0, 128, 128)
-    tables = np.stack([_scale_table(_CHROMINANCE if colours and c else _LUMINANCE, quality) for c in range(channels)], -1)
+    tables = np.stack([_CHROMINANCE if colours and c else _LUMINANCE for c in range(channels)], -1)
+    tables = np.clip((tables * (5000 // quality if quality < 50 else 200 - 2 * quality) + 50) // 100, 1, 255)
     n, h, w, _c = x.shape
     blocks = np.rint(x).reshape(n, h // 8, 8, w // 8, 8, channels) - 128
     steps = _transform_blocks(blocks, _DCT) / tables[None, None, :, None]
@@ -116,11 +117,6 @@ def jpeg(x: np.ndarray, quality: float, _: Sequence[np.random.Generator]) -> np.
     if colours:
         x = (x - (0, 128, 128)) @ np.linalg.inv(_TO_YCC).T
     return np.clip(np.rint(x) / 255, 0, 1)[:, :height, :width]
-
-
-def _scale_table(table: np.ndarray, quality: float) -> np.ndarray:
-    scale = 5000 // quality if quality < 50 else 200 - 2 * quality
-    return np.clip((table * scale + 50) // 100, 1, 255)
 
 
 def _transform_blocks(blocks: np.ndarray, matrix: np.ndarray) -> np.ndarray:

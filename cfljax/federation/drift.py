@@ -57,7 +57,10 @@ def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, np.ndar
         plain = np.arange(source.classes, dtype=np.int32)
         table = {"labels": np.stack([plain, (plain + 1) % source.classes])}
     else:
-        table = {"pixels": _turns(parts, source)}
+        if parts.pixels is not None or source.table is not None:
+            why = "clients see rotated images already" if source.table is None else f"{source.name} has no images"
+            raise SpecError(f'data.drift.what = "rotation": {why}; take what = "{"group" if source.table is None else "labels"}"')
+        table = {"pixels": rotations(source.x_train.shape[1:], (0.0, TURN_DEGREES))}
     parts = add_view(dataclasses.replace(parts, group=group, view=of), np.zeros_like(of), **table)
     return parts, np.repeat([of, of + views], groups, axis=0)
 
@@ -74,14 +77,6 @@ def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> np.ndarra
             'data.partition = "rotated" or similar, or what = "labels"'
         )
     return np.repeat(pairs[:, 1:], clients, axis=1)
-
-
-def _turns(parts: Parts, source: Source) -> np.ndarray:
-    """i32[2, F]: images as they are, and turned by TURN_DEGREES."""
-    if parts.pixels is not None or source.table is not None:
-        why = "clients see rotated images already" if source.table is None else f"{source.name} has no images"
-        raise SpecError(f'data.drift.what = "rotation": {why}; take what = "{"group" if source.table is None else "labels"}"')
-    return rotations(source.x_train.shape[1:], (0.0, TURN_DEGREES))
 
 
 def draw_changes(options: DriftOptions, first: np.ndarray, groups: int, seed: int) -> Iterator[Change]:

@@ -45,7 +45,11 @@ def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> 
     y = _take(pool.y, rows)
     if view is not None and view.labels is not None:
         y = jnp.asarray(view.labels)[of, y]
-    x = _shift(_values(pool, view, of, one, rows, federation.sample_shape), view, of)
+    x = _values(pool, view, of, one, rows, federation.sample_shape)
+    if view is not None and view.gain is not None:
+        x = x * _wide(_take(view.gain, of), x.ndim)
+    if view is not None and view.offset is not None:
+        x = x + _wide(_take(view.offset, of), x.ndim)
     seen = jnp.where(_wide(jnp.asarray(mask), x.ndim), x, 0.0)
     return seen.reshape(-1, *federation.sample_shape, *x.shape[2:]), jnp.where(_wide(jnp.asarray(mask), y.ndim), y, 0)
 
@@ -90,14 +94,6 @@ def _take_view(lines: jax.Array, pixels: jax.Array, of: jax.Array, one: jax.Arra
 def _columns(x: jax.Array, source: jax.Array) -> jax.Array:
     """[B, F]: column f is column `source[f]` of x [B, F]; zero for −1."""
     return jnp.where(source < 0, jnp.zeros((), x.dtype), jnp.take(x, source, axis=1, mode="clip"))
-
-
-def _shift(x: jax.Array, view: View | None, of: jax.Array) -> jax.Array:
-    if view is not None and view.gain is not None:
-        x = x * _wide(_take(view.gain, of), x.ndim)
-    if view is not None and view.offset is not None:
-        x = x + _wide(_take(view.offset, of), x.ndim)
-    return x
 
 
 def client_rows(split: Split, client: Array, positions: Array) -> jax.Array:

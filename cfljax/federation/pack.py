@@ -34,6 +34,8 @@ def pack(
     clients = len(parts.train)
     rows, pool = _compact(parts, source, normalise, valid or [], np.zeros(clients) if arrive is None else arrive)
     shared = isinstance(parts.test, np.ndarray)
+    tables = (parts.pixels, parts.labels, parts.gain, parts.offset)
+    seen = (None if table is None else on_host(table) for table in tables)
     edge, end = sum(map(len, parts.train)), len(rows) - sum(map(len, valid or []))
     tested = np.full(clients, len(parts.test)) if shared else np.array([len(r) for r in parts.test])
     return Federation(
@@ -43,7 +45,7 @@ def pack(
         uid=on_host(np.arange(clients, dtype=np.int32)),
         group=on_host(np.asarray(parts.group, np.int32)),
         arrive=on_host(np.zeros(clients, np.int32) if arrive is None else np.asarray(arrive, np.int32)),
-        view=_view(parts),
+        view=None if parts.view is None else View(on_host(np.asarray(parts.view, np.int32)), *seen),
         valid=None if valid is None else _split(rows[end:], np.array([len(r) for r in valid])),
         drift=drift,
         classes=source.classes,
@@ -119,13 +121,6 @@ def _per_pixel(x: np.ndarray, rows: np.ndarray, chunk: int = 4096) -> tuple[np.n
         squares += ((x[rows[at : at + chunk]] - mean) ** 2).sum(0)
     deviation = np.sqrt(squares / max(len(rows), 1))
     return mean.astype(np.float32), (1 / (deviation + 0.001)).astype(np.float32)
-
-
-def _view(parts: Parts) -> View | None:
-    if parts.view is None:
-        return None
-    tables = (parts.pixels, parts.labels, parts.gain, parts.offset)
-    return View(on_host(np.asarray(parts.view, np.int32)), *(None if table is None else on_host(table) for table in tables))
 
 
 def count_bytes(part: object) -> int:
