@@ -62,7 +62,11 @@ def samples(x: np.ndarray, where: str, table: np.ndarray | None = None) -> np.nd
     if 0 in x.shape[1:]:
         raise DataError(f"{where} has shape {list(x.shape)}: samples are empty")
     if table is not None:
-        return _tokens(x, where, len(table))
+        if not np.issubdtype(x.dtype, np.integer):
+            raise DataError(f"{where} is {x.dtype}: token ids are integers")
+        if x.size and (x.min() < 0 or x.max() >= len(table)):
+            raise DataError(f"{where} has a token id out of 0 … {len(table) - 1}")
+        return x.astype(np.int32, copy=False)
     if x.dtype == np.uint8:
         x = x[..., None] if x.ndim == 3 else x
         channels_first = x.ndim == 4 and x.shape[-1] > 4
@@ -79,14 +83,6 @@ def samples(x: np.ndarray, where: str, table: np.ndarray | None = None) -> np.nd
     return x
 
 
-def _tokens(x: np.ndarray, where: str, vocabulary: int) -> np.ndarray:
-    if not np.issubdtype(x.dtype, np.integer):
-        raise DataError(f"{where} is {x.dtype}: token ids are integers")
-    if x.size and (x.min() < 0 or x.max() >= vocabulary):
-        raise DataError(f"{where} has a token id out of 0 … {vocabulary - 1}")
-    return x.astype(np.int32, copy=False)
-
-
 def _first(bad: np.ndarray) -> int:
     return int(np.argmax(bad.reshape(len(bad), -1).any(axis=1)))
 
@@ -96,7 +92,12 @@ def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 2 and y.shape[1]:
-        return _check_several(y, where, classes)
+        if not (np.issubdtype(y.dtype, np.integer) or y.dtype == bool) or ((y != 0) & (y != 1)).any():
+            why = "must be 0 or 1 for each label of a sample; of one class, y.argmax(axis=1)"
+            raise DataError(f"{where} has shape {list(y.shape)}: {why}")
+        if classes not in (None, y.shape[1]):
+            raise DataError(f"{where} has {y.shape[1]} labels, and data.classes says {classes}")
+        return y.astype(np.int32, copy=False)
     if y.ndim != 1:
         raise DataError(f"{where} has shape {list(y.shape)}: must be [samples], or [samples, labels] of 0 and 1")
     if not np.issubdtype(y.dtype, np.integer):
@@ -105,16 +106,6 @@ def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
     bad = (y < 0) | (y >= most)
     if bad.any():
         raise DataError(f"{where} has the label {y[_first(bad)]} in sample {_first(bad)}: labels are 0 … {most - 1}")
-    return y.astype(np.int32, copy=False)
-
-
-def _check_several(y: np.ndarray, where: str, classes: int | None) -> np.ndarray:
-    if not (np.issubdtype(y.dtype, np.integer) or y.dtype == bool) or ((y != 0) & (y != 1)).any():
-        raise DataError(
-            f"{where} has shape {list(y.shape)}: must be 0 or 1 for each label of a sample; of one class, y.argmax(axis=1)"
-        )
-    if classes not in (None, y.shape[1]):
-        raise DataError(f"{where} has {y.shape[1]} labels, and data.classes says {classes}")
     return y.astype(np.int32, copy=False)
 
 

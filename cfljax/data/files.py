@@ -56,7 +56,9 @@ def find(name: str, path: str | None = None) -> Reader:
     get = f"get it with `python -m cfljax.data import {name}`" if name.startswith("hf:") else get
     if name.endswith(".npz"):
         get = f'write name = "{name.removesuffix(".npz")}", with the file in $CFLJAX_DATA or its place as data.path'
-    raise DataError(f'data.name = "{name}": not found in {", ".join(tried)}{unset}; {_suggest(name) or get}')
+    near = difflib.get_close_matches(name, {*SOURCES, *PUBLISHED_MD5, *local_names()}, n=1, cutoff=0.75)
+    get = f'did you mean "{near[0]}"?' if near and near[0] != name else get
+    raise DataError(f'data.name = "{name}": not found in {", ".join(tried)}{unset}; {get}')
 
 
 def check_free(name: str, places: list[Path], what: str) -> None:
@@ -85,11 +87,6 @@ def prepared_names(path: str | None = None) -> dict[str, Path]:
             place = info.parent.parent
             found.setdefault(place.relative_to(folder).as_posix(), place)
     return found
-
-
-def _suggest(name: str) -> str:
-    near = difflib.get_close_matches(name, {*SOURCES, *PUBLISHED_MD5, *local_names()}, n=1, cutoff=0.75)
-    return f'did you mean "{near[0]}"?' if near and near[0] != name else ""
 
 
 def _in_folder(name: str, folder: Path, explicit: bool) -> Reader | None:

@@ -60,21 +60,17 @@ def read_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:
 def read_leaf(folder: Path, samples: tuple[leaf.UserSamples, leaf.UserSamples]) -> tuple[list[Part], bool]:
     """Return the parts (training, test) of LEAF's texts, and whether their labels are next tokens. Shakespeare has texts and the
     character after each, Reddit words and the same words shifted by one; numbers as labels are classes."""
-    following = not all(_is_number(y) for part in samples for y in part.y)
+    labels = (y for part in samples for y in part.y)  # 3, 3.0 or "3"; if one is not, no digit is a class
+    following = not all(isinstance(y, (int, float)) or (isinstance(y, str) and y.isdigit()) for y in labels)
     parts = []
     for side, part in zip(("train", "test"), samples, strict=True):
         where = str(folder / side)
         texts = np.empty(len(part.x), object)
         for at, (x, y) in enumerate(zip(part.x, part.y, strict=True)):
             texts[at] = _join_next(x, y if following else None, where)
-        labels = np.zeros(len(part.y), np.int64) if following else leaf.to_integers(part.y, folder / side)
-        parts.append(Part(texts, labels, part.user))
+        y_part = np.zeros(len(part.y), np.int64) if following else leaf.to_integers(part.y, folder / side)
+        parts.append(Part(texts, y_part, part.user))
     return [part for part in parts if len(part.y)], following
-
-
-def _is_number(y: Value) -> bool:
-    """Whether a label may be a class: 3, 3.0 or "3". Of texts whose next character is a digit, other labels are not."""
-    return isinstance(y, (int, float)) or (isinstance(y, str) and y.isdigit())
 
 
 def _join_next(x: Value, y: Value, where: str) -> tokens.Text:

@@ -13,7 +13,7 @@ import numpy as np
 
 from cfljax.errors import SpecError, suggest
 from cfljax.lazy import custom_jvp, jax, jnp, optax
-from cfljax.models.apply import Apply, Functions, to_functions
+from cfljax.models.apply import Apply, to_functions
 from cfljax.types import Array, Model, OfLogits, Tree
 
 if TYPE_CHECKING:
@@ -92,7 +92,13 @@ def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], c
     sample = jax.ShapeDtypeStruct((1, *sample_shape), jnp.float32)
     if net.evaluation is not None:
         sample = jax.eval_shape(net.evaluation, sample)
-    (init, apply), shapes, logits = _trace_shapes(name, net.network, sample)
+    try:
+        init, apply = to_functions(net.network, sample, name)
+        shapes = jax.eval_shape(lambda: init(jax.random.key(0)))
+        logits = jax.eval_shape(lambda params, x: apply(params, x, None), shapes, sample)
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: flax's own
+        reason = str(error).strip().split("\n")[0]
+        raise SpecError(f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}') from error
     wanted, got = (1, 1 if net.loss == "sigmoid" else classes), getattr(logits, "shape", type(logits).__name__)
     if got != wanted:
         need = f'must be {wanted} for {classes} classes with loss "{net.loss}"'
@@ -137,12 +143,15 @@ def head_of(model: Model) -> str:
         raise SpecError(
             f'model "{model.name}": no dense layer that could be its head: name parts by their paths' + suggest("head", names)
         )
-    return max(dense, key=_natural_key)
+    return max(dense, key=lambda path: [(p.isdigit(), int(p) if p.isdigit() else 0, p) for p in re.split(r"(\d+)", path) if p])
 
 
-def _natural_key(path: str) -> list[tuple[bool, int, str]]:
-    """Split a path into a sort key by which "dense_10" comes after "dense_9"."""
-    return [(piece.isdigit(), int(piece) if piece.isdigit() else 0, piece) for piece in re.split(r"(\d+)", path) if piece]
+def find_head(model: Model) -> str | None:
+    """Return the path of the head as `head_of` does; None if there is none."""
+    try:
+        return head_of(model)
+    except SpecError:
+        return None
 
 
 def make_flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Array], Callable[[Array], Tree]]:
@@ -171,17 +180,6 @@ def make_flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Arra
         return jax.tree.unflatten(tree, [part.reshape(form) for part, form in zip(parts, forms, strict=True)])
 
     return sum(sizes), ravel, unravel
-
-
-def _trace_shapes(name: str, network: Network, sample: jax.ShapeDtypeStruct) -> tuple[Functions, Tree, object]:
-    """Return the network's functions, and the shapes of its parameters and of its output for one sample."""
-    try:
-        init, apply = to_functions(network, sample, name)
-        shapes = jax.eval_shape(lambda: init(jax.random.key(0)))
-        return (init, apply), shapes, jax.eval_shape(lambda params, x: apply(params, x, None), shapes, sample)
-    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: flax's own
-        reason = str(error).strip().split("\n")[0]
-        raise SpecError(f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}') from error
 
 
 @custom_jvp()

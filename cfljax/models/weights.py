@@ -10,7 +10,7 @@ import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.lazy import jax, load
-from cfljax.models.flat import Net, head_of, paths_of
+from cfljax.models.flat import Net, find_head, paths_of
 from cfljax.models.foreign import blocks_of, rename_arrays
 from cfljax.types import Model
 
@@ -91,7 +91,7 @@ def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: boo
     else:
         arrays = dict(rename_arrays(arrays, blocks_of(names), where))
         named, taken = _from_torch(arrays, leaves, forget_bias, flattened)
-    head = head_of(model) if _has_head(model) else None
+    head = find_head(model)
     flat, known, at, misfit, missing = np.zeros(model.size, np.float32), np.zeros(model.size, bool), 0, "", []
     for name, leaf in leaves:
         size, found = math.prod(leaf.shape), named.get(name.replace("/", "."))
@@ -111,7 +111,8 @@ def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: boo
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         raise SpecError(f'{where}: does not fit model "{model.name}": {missing[0]}{more}')
     if misfit:  # of a head one half alone would be of no use
-        known[_mark_prefix(model, f"{head}/")] = False
+        of_head = [name.startswith(f"{head}/") for name in names]
+        known[np.repeat(of_head, [math.prod(leaf.shape) for _, leaf in leaves])] = False
     if not np.isfinite(flat).all():
         raise SpecError(f"{where}: holds numbers that are not finite")
     batches = sum(name.endswith(STATISTICS[0]) and name not in taken for name in arrays)
@@ -132,18 +133,6 @@ def _describe_spare(arrays: dict[str, np.ndarray], taken: set[str], counted: int
         more = f" (and {len(rest) - 1} more)" if len(rest) > 1 else ""
         words.append(f"the model has no place for {rest[0]}{more}")
     return tuple(words)
-
-
-def _has_head(model: Model) -> bool:
-    try:
-        return bool(head_of(model))
-    except SpecError:
-        return False
-
-
-def _mark_prefix(model: Model, prefix: str) -> np.ndarray:
-    leaves = paths_of(model)
-    return np.repeat([name.startswith(prefix) for name, _ in leaves], [math.prod(leaf.shape) for _, leaf in leaves])
 
 
 def _from_torch(
