@@ -164,8 +164,7 @@ class Data:
 
     @cached_property
     def identity(self) -> str:
-        """Return everything that determines which samples the clients hold: canonical JSON of the options, and checksums of what is
-        read."""
+        """Return all that decides who holds which samples: canonical JSON of the options, and checksums of what is read."""
         return " ".join([self._options, *self.contents.values()])
 
     @cached_property
@@ -283,8 +282,7 @@ def read_arrive(table: Table, where: str) -> Arrive:
 
 
 def draw_arrivals(arrive: Arrive | None, trains: np.ndarray, seed: int) -> np.ndarray:
-    """Draw the first round in which each client can take part, i32[C]. Only clients that train (bool[C]) arrive late; it is 0 for
-    the others."""
+    """Draw the first round i32[C] in which each client can take part; it is 0 for clients that never train."""
     rounds = np.zeros(len(trains), np.int32)
     if arrive is None:
         return rounds

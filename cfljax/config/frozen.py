@@ -87,8 +87,7 @@ def _dump(value: Value, of_file: OfFile | None = None) -> str:
 
 
 def _to_exact(value: Value, loose: bool, of_file: OfFile | None) -> Value:
-    """Convert as `plain` does, with −0.0 as 0.0 and without options at their default. Inside tables (`loose`), which declare no
-    types, 1.0 is written as 1."""
+    """Convert as `plain` does, −0.0 to 0.0, without defaults. Inside tables (`loose`), which declare no types, 1.0 becomes 1."""
     if is_options(value):
         files = {} if of_file is None else {name: of_file(file) for name, file in list_files(value).items()}
         pairs = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))

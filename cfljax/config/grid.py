@@ -21,7 +21,6 @@ from cfljax.config.tables import RESERVED_KEYS, Draft, make_data_drafts, make_me
 from cfljax.config.train import Train
 from cfljax.config.values import MAX_RUNS, Field, expand_axis, list_fields
 from cfljax.errors import SpecError, suggest
-from cfljax.federation.options import DriftOptions
 from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, check_value, show
 
@@ -120,7 +119,6 @@ def read_seeds(value: Value) -> list[int]:
 
 
 def _check_siblings(methods: list[Table]) -> None:
-    """Require that an option of a table for several methods belongs to one of them."""
     for table in methods:
         names = table.get(SIBLINGS_KEY, [])
         options = {key for name in names for key in list_fields(METHODS.entry(name, "method.name").options)}
@@ -155,7 +153,12 @@ def make_runs(grids: list[Grid], rules: list[Rule], warn: list[str]) -> list[Run
     total = sum(grid.size for grid in grids)
     if total > MAX_RUNS:
         raise SpecError(f"the spec makes {total:,} runs; at most {MAX_RUNS:,}")
-    _warn_before(grids, warn)
+    trains = [d for grid in grids for e in grid.entrants for d in e.trains]
+    if any(type(v) is int and v == 1 for d in trains for v in d.axes.get("participation", [])):
+        warn.append("train.participation = 1: one client; all of them is 1.0")
+    drafts = [d for grid in grids for d in (*grid.data, *grid.models, *(e.draft for e in grid.entrants))] + trains
+    if any(grid.samples for grid in grids) and not any(d.random for d in drafts):
+        warn.append("samples: no option has a range to draw from at random")
     runs: list[Run] = []
     checked: set[tuple[int, ...]] = set()
     seen: dict[tuple[int, ...], Combination] = {}  # one for each set of drafts, which has all options of the sweep
@@ -208,21 +211,18 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
     return Run(method.name, c.label, method.options, data, model, train, c.seed)
 
 
-def _check_drift(drift: DriftOptions, train: Train) -> None:
-    from cfljax.federation.drift import last_change
-
-    last = drift.at[-1] if drift.file is None else last_change(Path(drift.file).expanduser())
-    if last >= train.rounds:
-        given = f"at = {show(drift.at)}" if drift.file is None else f'file = "{drift.file}"'
-        why = f"train.rounds = {train.rounds} ends a run before the last change, in round {last}"
-        raise SpecError(f"data.drift.{given}: {why}")
-    if train.forced.keep:
-        raise SpecError("train.plan.keep = true: Gram matrices cannot be kept if data.drift changes the data; leave it out")
-
-
 def _check_together(data: Data, train: Train) -> None:
     if data.drift is not None:
-        _check_drift(data.drift, train)
+        from cfljax.federation.drift import last_change
+
+        drift = data.drift
+        last = drift.at[-1] if drift.file is None else last_change(Path(drift.file).expanduser())
+        if last >= train.rounds:
+            given = f"at = {show(drift.at)}" if drift.file is None else f'file = "{drift.file}"'
+            why = f"train.rounds = {train.rounds} ends a run before the last change, in round {last}"
+            raise SpecError(f"data.drift.{given}: {why}")
+        if train.forced.keep:
+            raise SpecError("train.plan.keep = true: Gram matrices cannot be kept if data.drift changes the data; leave it out")
     clients = getattr(data.parts, "clients", None)
     if not isinstance(clients, int) or data.partition == "user":
         return
@@ -232,12 +232,3 @@ def _check_together(data: Data, train: Train) -> None:
         raise SpecError(f"train.participation = {train.participation}: there are only {clients} clients (data.clients)")
     if data.arrive is not None and data.arrive.clients > clients:
         raise SpecError(f"data.arrive.clients = {data.arrive.clients}: there are only {clients} clients (data.clients)")
-
-
-def _warn_before(grids: list[Grid], warn: list[str]) -> None:
-    trains = [d for grid in grids for e in grid.entrants for d in e.trains]
-    if any(type(v) is int and v == 1 for d in trains for v in d.axes.get("participation", [])):
-        warn.append("train.participation = 1: one client; all of them is 1.0")
-    drafts = [d for grid in grids for d in (*grid.data, *grid.models, *(e.draft for e in grid.entrants))] + trains
-    if any(grid.samples for grid in grids) and not any(d.random for d in drafts):
-        warn.append("samples: no option has a range to draw from at random")

@@ -40,8 +40,7 @@ def tidy(raw: Table) -> Table:
 
 
 def list_tables(value: Value, where: str, named: bool = True) -> list[Table]:
-    """Convert one table or a list of them to a list of tables. If tables have names, a name stands for a table with only that
-    name."""
+    """Convert one table or a list of them to a list; where tables have names, a name stands for a table with only that name."""
     found: list[Table] = []
     for item in to_list(value, where):
         if isinstance(item, str) and named:
@@ -107,8 +106,7 @@ def change_method(methods: list[Table], name: str, options: Table, where: str) -
 
 
 def split_names(table: Table) -> list[Table]:
-    """Split a method table for a list of names into one table per name. Each keeps the list; options count for methods that have
-    them."""
+    """Split a method table for several names into one table each. Each keeps the list; an option counts where it exists."""
     if not isinstance(table["name"], list):
         return [table]
     names = to_list(table["name"], "method.name")

@@ -15,8 +15,7 @@ _NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses, which are not
 
 
 def list_optimisers(server: bool = False) -> dict[str, dict[str, Value]]:
-    """Return the optimisers of optax by name, with their arguments beside the learning rate and the defaults of these. `server`:
-    also those that only servers have."""
+    """Return optax's optimisers with their arguments beside the learning rate, and the defaults. `server`: also servers' own."""
     from cfljax.round.fedopt import PRINTED
 
     found: dict[str, dict[str, Value]] = {}
@@ -41,7 +40,7 @@ def count_state(name: str, arguments: Table) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _trace_step(name: str, arguments: Table) -> None:
-    """Trace the first step of the optimiser on a small model: optax checks many arguments only then."""
+    """Trace a first step: optax checks many arguments only then."""
     from cfljax.round.fedopt import maker
 
     def step(params: Value) -> Value:
@@ -52,12 +51,8 @@ def _trace_step(name: str, arguments: Table) -> None:
 
 
 def check_optimiser(name: str, arguments: Table, where: str, rate: str, server: bool = False) -> None:
-    """Reject an optimiser that optax does not have, or arguments that it does not take.
-
-    Args:
-        where: the key of the spec.
-        rate: the key of its learning rate.
-        server: whether it is a server's."""
+    """Reject an optimiser that optax does not have, or arguments that it does not take. `where` is its key in the spec, `rate` that
+    of its learning rate; `server`: it is a server's."""
     known = list_optimisers(server)
     if name not in known:
         raise SpecError(f'{where} = "{name}": optax has no such optimiser' + suggest(name, known))
@@ -72,8 +67,5 @@ def check_optimiser(name: str, arguments: Table, where: str, rate: str, server: 
         if name != "sgd" or arguments:
             _trace_step(name, FrozenTable(arguments))
     except Exception as error:  # optax raises many kinds of errors for wrong arguments
-        raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({_first_line(error)})") from None
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({reason})") from None

@@ -1,5 +1,4 @@
-"""The options `train.parts` (which parts of a model all clients share, a cluster shares, or none) and `train.freeze` (which do not
-train)."""
+"""The options `train.parts` (which parts of a model all clients share, a cluster shares, or none) and `train.freeze`."""
 
 from __future__ import annotations
 

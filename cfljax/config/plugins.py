@@ -154,7 +154,9 @@ def _load_once(name: str, files: list[Path], import_it: Callable[[], ModuleType]
     code = hash_sources(files)
     if _loaded.get(name) == code:
         return name
-    _unload(files, name in _loaded)
+    if name in _loaded or any(max(file.stat().st_mtime, file.stat().st_ctime) >= _BEGAN for file in files):  # it may be imported
+        for module in [n for n, m in sys.modules.items() if getattr(m, "__file__", None) in set(map(str, files))]:
+            del sys.modules[module]
     origin = Origin(code, name)
     try:
         with load_as(origin):
@@ -178,18 +180,15 @@ def locate_error(error: BaseException) -> str:
     return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}: " if frames else ""
 
 
-def _unload(files: list[Path], again: bool) -> None:
-    """Make the next import execute the modules of these files again: if they are reloaded (`again`), or a file changed after
-    `_BEGAN`."""
-    if not again and all(max(file.stat().st_mtime, file.stat().st_ctime) < _BEGAN for file in files):
-        return
-    for name in [n for n, m in sys.modules.items() if getattr(m, "__file__", None) in set(map(str, files))]:
-        del sys.modules[name]
-
-
 def execute(path: Path) -> ModuleType:
     """Execute the file as a new module of its folder's package."""
-    root = _make_package(path.parent)
+    root = f"cfljax_plugin_{hashlib.sha256(str(path.parent).encode()).hexdigest()[:12]}"
+    if root not in _folders:
+        _folders[root] = path.parent
+        package = sys.modules[root] = ModuleType(root)
+        package.__path__ = [str(path.parent)]
+        if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+            sys.meta_path.insert(0, _Finder())
     name = f"{root}.{path.stem if path.stem.isidentifier() else re.sub(r'[^0-9A-Za-z_]', '_', 'plugin_' + path.stem)}"
     spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
     assert spec is not None and spec.loader is not None
@@ -198,20 +197,7 @@ def execute(path: Path) -> ModuleType:
     return module
 
 
-def _make_package(folder: Path) -> str:
-    root = f"cfljax_plugin_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
-    if root not in _folders:
-        _folders[root] = folder
-        package = sys.modules[root] = ModuleType(root)
-        package.__path__ = [str(folder)]
-        if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-            sys.meta_path.insert(0, _Finder())
-    return root
-
-
 class _Finder(MetaPathFinder):
-    """Finds the modules of packages that stand for folders of plugins."""
-
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Find the module spec as Python does, with a loader whose modules look in their folder first."""
         if fullname.partition(".")[0] not in _folders:
@@ -223,8 +209,6 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module of a package that stands for a folder of plugins."""
-
     def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002
         """Compile the current source. A cached compilation may be outdated within one tick of the file system's clock."""
         return self.source_to_code(self.get_data(self.path), self.path)  # type: ignore[no-any-return]

@@ -68,8 +68,7 @@ class Spec:
 
 
 def read_spec(source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), plugins: Iterable[str] = ()) -> Spec:
-    """Read the spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last option. `plugins`, and those
-    that the spec names, add to the names that it may use."""
+    """Read the spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last option, with these plug-ins."""
     file = "" if isinstance(source, dict) else os.fspath(source)
     flags: tuple[str, ...] = ()
     try:
@@ -86,15 +85,16 @@ def read_spec(source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), 
         parsed = [(path, sanitise(value, ".".join(path))) for path, value in parsed]
         warn: list[str] = []
         runs, search = build(clean, parsed, warn)
-        name = _read_name(clean, parsed, file)
+        name = next((v for p, v in reversed(parsed) if p == ["name"]), clean.get("name", Path(file).stem or "sweep"))
+        if not isinstance(name, str) or not name.strip():
+            raise SpecError(f"name = {show(name)}: must be a string that is not empty")
     except SpecError as error:
         raise SpecError(one_line(str(error), file, flags)) from None
     return Spec(name, file, copy.deepcopy(clean), flags, tuple(dict.fromkeys(warn)), tuple(runs), search)
 
 
 def build(raw: Table, sets: list[Flag], warn: list[str]) -> tuple[list[Run], Search]:
-    """Build the runs of a spec with flags, and its search options. The chosen size is laid over the base and over each include, the
-    flags over the result."""
+    """Build the runs and the search options. The chosen size is laid over base and includes, the flags over the result."""
     chosen, size, sets = choose_size(raw, sets)
     whole = {path[0]: value for path, value in sets if len(path) == 1}
     base = tidy({**{key: whole[key] for key in ("data", "method") if key in whole}, **raw})
@@ -110,13 +110,6 @@ def build(raw: Table, sets: list[Flag], warn: list[str]) -> tuple[list[Run], Sea
 def _list_tables(raw: Table, key: str) -> list[Table]:
     value = raw.get(key, [])
     return [need_table(item, key) for item in (value if isinstance(value, list) else [value])]
-
-
-def _read_name(raw: Table, sets: list[Flag], file: str) -> str:
-    name = dict([("name", raw.get("name", Path(file).stem or "sweep"))] + [(p[0], v) for p, v in sets if p == ["name"]])["name"]
-    if not isinstance(name, str) or not name.strip():
-        raise SpecError(f"name = {show(name)}: must be a string that is not empty")
-    return name
 
 
 def one_line(message: str, file: str, flags: Iterable[str]) -> str:

@@ -17,8 +17,7 @@ from cfljax.registry.options import Options, Table, Value, list_files
 from cfljax.round.config import MethodConfig
 
 RESULTS_VERSION = 1
-"""Part of every run's id. Raise it when a run of the same configuration gives another result than before: when an error that
-changes results is mended, or a default changes."""
+"""Part of every run's id. Raise it when a run of the same configuration gives another result than before."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,8 +124,7 @@ def merge_equal(runs: Iterable[Run]) -> list[Run]:
 
 
 def add_varies(runs: list[Run]) -> list[Run]:
-    """Add to each run the options that differ between the runs. Options of a data set, a partition, a model or a method are
-    compared with those of the same name: if names differ, the names show it."""
+    """Add to each run the options that differ between runs, compared with the same data set, partition, model or method."""
     values: dict[tuple[str, str], set[str]] = {}
     views: dict[int, list[tuple[tuple[str, str], Value]]] = {}
     apart = {f"{data.name}/{data.partition} {name}" for data in {id(r.data): r.data for r in runs}.values() for name in data.apart}
@@ -147,8 +145,7 @@ def add_varies(runs: list[Run]) -> list[Run]:
 
 
 def _list_values(run: Run, part: Value, apart: set[str]) -> list[tuple[tuple[str, str], Value]]:
-    """Map (group, dotted name) to the values of a part's options, which are compared within the group. `apart`: options that the
-    sources and partitions of a group both have, with different values."""
+    """Map (group, dotted name) to a part's values. `apart`: options that sources and partitions both have, with other values."""
     if part is run.data:
         views = [each.written(to_essential) for each in part.views]
         common = [(("", f"data.{k}"), views if k == "views" else v) for k, v in _list_pairs(part) if k not in SIDE_TABLES]

@@ -78,7 +78,7 @@ Variant = tuple[dict[str, str], tuple[type, ...]]
 
 
 def _list_fields(variant: Variant) -> dict[str, Field]:
-    """Return the options by name; for a data table, also those for one side alone (`source.clients`)."""
+    """Return the options by name; of a data table also those for one side (`source.clients`)."""
     names, classes = variant
     sides_of = zip(SIDE_TABLES, classes, strict=False) if "partition" in names else ()
     prefixed = [("", cls) for cls in classes] + [(f"{side}.", cls) for side, cls in sides_of]
@@ -94,19 +94,15 @@ def make_drafts(
     union = {key for fields in own for key in fields}
     for key in table:
         if key not in union:
-            raise _unknown_option(kind, f"{where}.{key} = {show(table[key])}", key, union, elsewhere(key))
+            reserved = {"data": ("name", "partition"), "method": RESERVED_KEYS, "train": ()}.get(kind, ("name",))
+            near = elsewhere(key) or suggest(key, {option for option in union if "." not in option} | set(reserved))
+            raise SpecError(f"{where}.{key} = {show(table[key])}: there is no such option{near}")
     found = []
     for (names, classes), fields in zip(variants, own, strict=True):
         axes = {key: expand_axis(value, fields[key], f"{where}.{key}") for key, value in table.items() if key in fields}
         made = functools.partial(build, names, classes, where)
         found.append(Draft(kind, where, names, fields, axes, made, search_seed))
     return found
-
-
-def _unknown_option(kind: str, shown: str, key: str, options: set[str], elsewhere: str) -> SpecError:
-    reserved = {"data": ("name", "partition"), "method": RESERVED_KEYS, "train": ()}.get(kind, ("name",))
-    plain = {option for option in options if "." not in option}
-    return SpecError(f"{shown}: there is no such option" + (elsewhere or suggest(key, plain | set(reserved))))
 
 
 def make_data_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
@@ -161,8 +157,7 @@ def make_train_drafts(table: Table, where: str, search_seed: int) -> list[Draft]
 
 
 def make_method_draft(table: Table, where: str, defaults: Table, search_seed: int, shared: frozenset[str] = frozenset()) -> Draft:
-    """Make the draft of a `[[method]]` table with one name; its `shared` keys come from a table for several names, and options that
-    the method lacks are ignored."""
+    """Make the draft of a `[[method]]` table with one name; it may lack `shared` keys, those of a table for several names."""
     name = table["name"]
     cls = METHODS.entry(name, "method.name").options
     own = list_fields(cls)
@@ -172,7 +167,6 @@ def make_method_draft(table: Table, where: str, defaults: Table, search_seed: in
 
 
 def _check_table(names: dict[str, str], classes: tuple[type, ...], where: str, values: Table) -> Chosen | Options:
-    """Check the options of a table of one class; return them with the name, if the table has one."""
     options: Options = check(classes[0], values, where)
     return Chosen(names["name"], options) if names else options
 

@@ -52,12 +52,14 @@ def _move_line(message: str) -> str:
 
 
 def sanitise(value: Value, where: str = "", depth: int = 0) -> Value:
-    """Convert the value, whose key is `where`, to plain tables, lists, strings, numbers and booleans; raise a SpecError if it is
-    too deep or holds anything else."""
+    """Convert the value of the key `where` to plain tables, lists, strings, numbers and booleans; a SpecError if it is more."""
     if depth > _DEEP:
         raise SpecError(f"{where[:60]}: nested more than {_DEEP} deep")
     if isinstance(value, dict):
-        return {_check_key(k, where): sanitise(v, f"{where}.{k}" if where else str(k), depth + 1) for k, v in value.items()}
+        for key in value:
+            if not isinstance(key, str) or not key or not key.isprintable():
+                raise SpecError(f"{where + ': ' if where else ''}{key!r} is not a key; a key is a printable string")
+        return {key: sanitise(each, f"{where}.{key}" if where else key, depth + 1) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [sanitise(v, where, depth + 1) for v in value]
     if hasattr(value, "item") and not getattr(value, "shape", (1,)):  # a numpy number
@@ -75,9 +77,3 @@ def sanitise(value: Value, where: str = "", depth: int = 0) -> Value:
     if not isinstance(value, (bool, int, float, str)):
         raise SpecError(f"{where}: a spec cannot hold a value of type {type(value).__name__}")
     return value
-
-
-def _check_key(key: object, where: str) -> str:
-    if not isinstance(key, str) or not key or not key.isprintable():
-        raise SpecError(f"{where + ': ' if where else ''}{key!r} is not a key; a key is a printable string")
-    return key

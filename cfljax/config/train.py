@@ -260,7 +260,6 @@ def _check_robust(train: Train, forced: Forced, where: str) -> None:
 
 
 def _check_optimizer_state(train: Train, where: str) -> None:
-    """Reject options with which an optimiser has no state, or none that could continue."""
     for name in ("schedule", "asynchronous"):
         if getattr(train, name) is not None:
             why = "one state per client is kept between rounds; leave out one"
@@ -272,7 +271,6 @@ def _check_optimizer_state(train: Train, where: str) -> None:
 
 
 def _check_optimizer(train: Train, where: str) -> None:
-    """Reject an optimiser that optax does not have, or arguments that it does not take."""
     if isinstance(train.optimizer, dict) and not isinstance(train.optimizer.get("name"), str):
         raise SpecError(f'{where} = {show(train.optimizer)}: the table needs a name, as in {{ name = "adam", b1 = 0.8 }}')
     (name, arguments), momentum = train.optimizer_pair, train.momentum

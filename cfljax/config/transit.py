@@ -135,8 +135,7 @@ TABLES: dict[str, type[Any]] = {"privacy": Privacy, "compress": Compress, "attac
 
 
 def read_table(value: Value, name: str, kind: type[Any]) -> Any:
-    """Check the options of the table `train.<name>`. A word stands for a table with only that name; "none" (for `robust` also
-    "mean") and None mean no table."""
+    """Check `train.<name>`. A word stands for a table with only that name; "none" (for `robust` also "mean") for no table."""
     if value in (None, *NONE_WORDS):
         return None
     if isinstance(value, kind):

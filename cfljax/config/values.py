@@ -188,8 +188,7 @@ def _make_range(low: float, high: float, log: bool, field: Field, shown: str, wh
 
 
 def _expand_table(table: Table, where: str, lists: tuple[str, ...]) -> list[Table]:
-    """Expand an option's table with lists to one table for each combination of the lists' values. A list of numbers is itself the
-    value of the keys `lists`."""
+    """Expand an option's table with lists to all combinations; a list of numbers is itself the value of the keys `lists`."""
     found: list[Table] = [{}]
     for key, value in table.items():
         values = [value] if key in lists and _count_depth(value) == 1 else to_list(value, f"{where}.{key}")

@@ -82,8 +82,7 @@ def _checksum_user_data(name: str, options: Options, path: str | None, seed: int
 
 @functools.lru_cache(maxsize=2)
 def load_checked(name: str, options: Options, path: str | None, seed: int, wanted: str) -> Source:
-    """Load the data set as `load` does; raise a DataError if its `contents` are not the `wanted` ones, which are part of the run's
-    id."""
+    """Load the data set as `load` does; a DataError if its `contents` are not the `wanted` ones of the run's id."""
     source = _last_hashed.pop((name, options, path, seed, wanted), None)
     if source is not None:
         return source
@@ -95,7 +94,6 @@ def load_checked(name: str, options: Options, path: str | None, seed: int, wante
 
 
 def _to_source(name: str, made: SourceArrays) -> Source:
-    """Convert what the program of a source returned to a Source; a user's arrays are checked first."""
     if SOURCES.origin(name) is None and isinstance(made, Source):
         return made
     named = made._asdict() if isinstance(made, Source) else made

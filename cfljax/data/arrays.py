@@ -15,13 +15,8 @@ _PARTS = ("train", "test")
 
 
 def source(name: str, where: str, named: Mapping[str, np.ndarray], classes: int | None = None) -> Source:
-    """Check arrays by their names and make a Source.
-
-    Args:
-        where: the file's name in errors.
-        named: x_train, y_train, x_test, y_test, and optionally user_train, user_test, population_train, population_test (any
-          numbers, one per sample), y_coarse_train, y_coarse_test (coarse labels of the samples) or coarse (of the classes), and
-          table."""
+    """Check arrays by their names and make a Source. Beside x_train, y_train, x_test, y_test there may be user_*, population_* (any
+    numbers, one per sample), y_coarse_* or coarse (of the classes), and table. `where`: the file's name in errors."""
     table = named.get("table")
     x_train, x_test = (samples(named[f"x_{part}"], f"{where}: x_{part}", table) for part in _PARTS)
     y_train, y_test = (labels(named[f"y_{part}"], f"{where}: y_{part}", classes) for part in _PARTS)
@@ -51,8 +46,7 @@ def split_parts(test: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _are_pixels(*parts: np.ndarray, block: int = 4096) -> bool:
-    """Return whether bytes are pixels, which are divided by 255 before training: those of images, unless all are 0 or 1, and in
-    rows of numbers if one is above 127. Flags and counts stay as they are."""
+    """Return whether bytes are pixels (divided by 255 in training): not all 0 or 1 in images, or one above 127 in rows."""
     most = 1 if parts[0].ndim > 2 else 127
     return any(x[at : at + block].max(initial=0) > most for x in parts for at in range(0, len(x), block))
 
@@ -68,7 +62,11 @@ def samples(x: np.ndarray, where: str, table: np.ndarray | None = None) -> np.nd
     if 0 in x.shape[1:]:
         raise DataError(f"{where} has shape {list(x.shape)}: samples are empty")
     if table is not None:
-        return _tokens(x, where, len(table))
+        if not np.issubdtype(x.dtype, np.integer):
+            raise DataError(f"{where} is {x.dtype}: token ids are integers")
+        if x.size and (x.min() < 0 or x.max() >= len(table)):
+            raise DataError(f"{where} has a token id out of 0 … {len(table) - 1}")
+        return x.astype(np.int32, copy=False)
     if x.dtype == np.uint8:
         x = x[..., None] if x.ndim == 3 else x
         channels_first = x.ndim == 4 and x.shape[-1] > 4
@@ -85,14 +83,6 @@ def samples(x: np.ndarray, where: str, table: np.ndarray | None = None) -> np.nd
     return x
 
 
-def _tokens(x: np.ndarray, where: str, vocabulary: int) -> np.ndarray:
-    if not np.issubdtype(x.dtype, np.integer):
-        raise DataError(f"{where} is {x.dtype}: token ids are integers")
-    if x.size and (x.min() < 0 or x.max() >= vocabulary):
-        raise DataError(f"{where} has a token id out of 0 … {vocabulary - 1}")
-    return x.astype(np.int32, copy=False)
-
-
 def _first(bad: np.ndarray) -> int:
     return int(np.argmax(bad.reshape(len(bad), -1).any(axis=1)))
 
@@ -102,7 +92,12 @@ def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 2 and y.shape[1]:
-        return _check_several(y, where, classes)
+        if not (np.issubdtype(y.dtype, np.integer) or y.dtype == bool) or ((y != 0) & (y != 1)).any():
+            why = "must be 0 or 1 for each label of a sample; of one class, y.argmax(axis=1)"
+            raise DataError(f"{where} has shape {list(y.shape)}: {why}")
+        if classes not in (None, y.shape[1]):
+            raise DataError(f"{where} has {y.shape[1]} labels, and data.classes says {classes}")
+        return y.astype(np.int32, copy=False)
     if y.ndim != 1:
         raise DataError(f"{where} has shape {list(y.shape)}: must be [samples], or [samples, labels] of 0 and 1")
     if not np.issubdtype(y.dtype, np.integer):
@@ -111,16 +106,6 @@ def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
     bad = (y < 0) | (y >= most)
     if bad.any():
         raise DataError(f"{where} has the label {y[_first(bad)]} in sample {_first(bad)}: labels are 0 … {most - 1}")
-    return y.astype(np.int32, copy=False)
-
-
-def _check_several(y: np.ndarray, where: str, classes: int | None) -> np.ndarray:
-    if not (np.issubdtype(y.dtype, np.integer) or y.dtype == bool) or ((y != 0) & (y != 1)).any():
-        raise DataError(
-            f"{where} has shape {list(y.shape)}: must be 0 or 1 for each label of a sample; of one class, y.argmax(axis=1)"
-        )
-    if classes not in (None, y.shape[1]):
-        raise DataError(f"{where} has {y.shape[1]} labels, and data.classes says {classes}")
     return y.astype(np.int32, copy=False)
 
 
@@ -159,8 +144,7 @@ def _check_coarse(where: str, named: Mapping[str, np.ndarray], y: tuple[np.ndarr
 def _number_users(
     where: str, named: Mapping[str, np.ndarray], sizes: dict[str, int]
 ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-    """(User of each training sample, of each test sample, population of each user), with users numbered 0 … U − 1 over both
-    parts; None for what is not known."""
+    """(User of each training and test sample, population of each user), users numbered 0 … U − 1; None for what is not known."""
     if "user_train" not in named:
         return None, None, None
     flat_users = _per_sample(where, "user", named, sizes)

@@ -58,8 +58,7 @@ def read_json(file: Path, pairs_hook: Callable[[list[tuple[str, Value]]], Value]
 
 @contextlib.contextmanager
 def parser_errors(where: Path | str, form: str = "", then: str = "") -> Iterator[None]:
-    """Turn any error of a parser into the DataError `WHERE: cannot be read FORM (REASON)THEN`, because damaged files raise almost
-    anything. A DataError stays as it is."""
+    """Turn any error of a parser into the DataError `WHERE: cannot be read FORM (REASON)THEN`: damaged files raise anything."""
     try:
         yield
     except DataError:

@@ -29,8 +29,7 @@ def folders(path: str | None) -> list[Path]:
 
 
 def prepared_folders(path: str | None) -> list[Path]:
-    """List the folders of tensorflow-datasets: `path` alone, else the cache's `tfds`, $TFDS_DATA_DIR or its default, and
-    $CFLJAX_DATA."""
+    """List tensorflow-datasets' folders: `path` alone, else the cache's `tfds`, $TFDS_DATA_DIR or its default, $CFLJAX_DATA."""
     if path is not None:
         return folders(path)
     theirs = Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
@@ -57,7 +56,9 @@ def find(name: str, path: str | None = None) -> Reader:
     get = f"get it with `python -m cfljax.data import {name}`" if name.startswith("hf:") else get
     if name.endswith(".npz"):
         get = f'write name = "{name.removesuffix(".npz")}", with the file in $CFLJAX_DATA or its place as data.path'
-    raise DataError(f'data.name = "{name}": not found in {", ".join(tried)}{unset}; {_suggest(name) or get}')
+    near = difflib.get_close_matches(name, {*SOURCES, *PUBLISHED_MD5, *local_names()}, n=1, cutoff=0.75)
+    get = f'did you mean "{near[0]}"?' if near and near[0] != name else get
+    raise DataError(f'data.name = "{name}": not found in {", ".join(tried)}{unset}; {get}')
 
 
 def check_free(name: str, places: list[Path], what: str) -> None:
@@ -68,8 +69,7 @@ def check_free(name: str, places: list[Path], what: str) -> None:
 
 
 def local_names(path: str | None = None) -> dict[str, Path]:
-    """Map the names of the data sets that `find` finds to their paths, without those of tensorflow-datasets (see
-    `prepared_names`)."""
+    """Map the names that `find` finds to paths, without tensorflow-datasets' (see `prepared_names`)."""
     found: dict[str, Path] = {}
     for folder in folders(path):
         for item in sorted([*folder.iterdir(), *folder.glob("hf:*/*")]) if folder.is_dir() else []:
@@ -87,11 +87,6 @@ def prepared_names(path: str | None = None) -> dict[str, Path]:
             place = info.parent.parent
             found.setdefault(place.relative_to(folder).as_posix(), place)
     return found
-
-
-def _suggest(name: str) -> str:
-    near = difflib.get_close_matches(name, {*SOURCES, *PUBLISHED_MD5, *local_names()}, n=1, cutoff=0.75)
-    return f'did you mean "{near[0]}"?' if near and near[0] != name else ""
 
 
 def _in_folder(name: str, folder: Path, explicit: bool) -> Reader | None:

@@ -52,8 +52,7 @@ def digits(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG
 
 
 def _read_digits() -> np.ndarray:
-    """f64[1797, 65]: the pixels of each digit, and which it is. The file comes with scikit-learn, whose import takes a second and
-    is not needed to read it."""
+    """f64[1797, 65]: pixels and digit, read without importing scikit-learn, which takes a second."""
     found = importlib.util.find_spec("sklearn")
     places = [] if found is None else [Path(place) for place in found.submodule_search_locations or ()]
     files = [file for place in places if (file := place / "datasets" / "data" / "digits.csv.gz").is_file()]

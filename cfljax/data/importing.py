@@ -178,17 +178,15 @@ def read_numpy(place: Path, _: Wanted) -> list[Part]:
         if place.is_file():
             z = npz.load_arrays(place, (x, y), (user, coarse))
         else:
-            z = {name: _load_npy(place / f"{name}.npy") for name in (x, y, user, coarse) if name in (x, y) or name in held}
+            z = {}
+            for name in (each for each in (x, y, user, coarse) if each in (x, y) or each in held):
+                with parser_errors(place / f"{name}.npy", then="; save plain numbers with numpy.save"):
+                    z[name] = np.load(place / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         for key in z:
             if z[key].shape[:1] != z[x].shape[:1]:
                 raise DataError(f"{place}: {x} has shape {list(z[x].shape)} and {key} {list(z[key].shape)}: one {key} per sample")
         found.append(Part(z[x], z[y], z.get(user), coarse=z.get(coarse)))
     return found
-
-
-def _load_npy(file: Path) -> np.ndarray:
-    with parser_errors(file, then="; save plain numbers with numpy.save"):
-        return np.load(file, mmap_mode="r", allow_pickle=False)
 
 
 def _reshape(parts: list[Part], wanted: Wanted) -> list[Part]:
@@ -206,5 +204,4 @@ READERS: dict[str, tuple[Callable[[Path, Wanted], list[Any]], Callable[[list[Any
     "datasets": (read_saved, make_parts),
     "numpy": (read_numpy, _reshape),
 }
-"""Kind of data -> the function that reads a place, and the function that makes the parts of what it returns. Both return a list of
-one or two entries: training, then test."""
+"""Kind of data -> the functions that read a place, and make the parts of that: a list of training, then perhaps test."""

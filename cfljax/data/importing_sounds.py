@@ -58,8 +58,7 @@ def _measure(files: list[Path], wanted: Wanted) -> tuple[int, int]:
 
 
 def read_header(file: Path) -> tuple[int, int]:
-    """Return the sampling rate and the samples of a channel of a WAV file. Its header may claim more than the file holds: the
-    smaller number counts."""
+    """Return the sampling rate and length of a WAV file. Its header may claim more than the file holds: the smaller counts."""
     with parser_errors(file, "as WAV", "; save it as plain PCM"), wave.open(str(file), "rb") as sound:
         room = file.stat().st_size // (sound.getsampwidth() * sound.getnchannels())
         return sound.getframerate(), min(sound.getnframes(), room)

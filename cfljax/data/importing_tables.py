@@ -120,8 +120,7 @@ def is_saved(folder: Path) -> bool:
 
 
 def read_saved(folder: Path, _: Wanted) -> list[Table]:
-    """Return the tables (training, test) of a saved data set, or of all clients of a folder that has one for each, as Flower's
-    partitioners give them."""
+    """Return the tables (training, test) of a saved data set, or of a folder with one per client, as Flower's partitioners."""
     if is_saved(folder) or is_hub_name(str(folder)):
         return [concatenate_datasets(str(folder), {None: split}) for split in _load_splits(folder)]
     clients = {client: _load_splits(place) for client, place in clients_in(folder).items()}
@@ -172,7 +171,6 @@ def _load_splits(folder: Path) -> list[datasets.Dataset]:
 
 
 def _choose_splits(folder: Path, found: Any) -> list[datasets.Dataset]:
-    """Return the training split, and the test split (else that for validation) if there is one."""
     if not isinstance(found, dict):
         return [found]
     if "train" not in found:

@@ -32,8 +32,7 @@ class Imported(NamedTuple):
 
 
 def read_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:
-    """Return the parts (training, test) of tables with a column of texts, and whether their labels are next tokens: they are if no
-    column has labels, or with `--next-token`."""
+    """Return the parts (training, test) of tables of texts, and whether labels are next tokens: `--next-token`, or no labels."""
     train, text = tables[0], str(wanted.text)
     left = [name for name in train.data.column_names if name != text]
     if wanted.next_token and wanted.label is not None:
@@ -61,21 +60,17 @@ def read_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:
 def read_leaf(folder: Path, samples: tuple[leaf.UserSamples, leaf.UserSamples]) -> tuple[list[Part], bool]:
     """Return the parts (training, test) of LEAF's texts, and whether their labels are next tokens. Shakespeare has texts and the
     character after each, Reddit words and the same words shifted by one; numbers as labels are classes."""
-    following = not all(_is_number(y) for part in samples for y in part.y)
+    labels = (y for part in samples for y in part.y)  # 3, 3.0 or "3"; if one is not, no digit is a class
+    following = not all(isinstance(y, (int, float)) or (isinstance(y, str) and y.isdigit()) for y in labels)
     parts = []
     for side, part in zip(("train", "test"), samples, strict=True):
         where = str(folder / side)
         texts = np.empty(len(part.x), object)
         for at, (x, y) in enumerate(zip(part.x, part.y, strict=True)):
             texts[at] = _join_next(x, y if following else None, where)
-        labels = np.zeros(len(part.y), np.int64) if following else leaf.to_integers(part.y, folder / side)
-        parts.append(Part(texts, labels, part.user))
+        y_part = np.zeros(len(part.y), np.int64) if following else leaf.to_integers(part.y, folder / side)
+        parts.append(Part(texts, y_part, part.user))
     return [part for part in parts if len(part.y)], following
-
-
-def _is_number(y: Value) -> bool:
-    """Whether a label may be a class: 3, 3.0 or "3". Of texts whose next character is a digit, other labels are not."""
-    return isinstance(y, (int, float)) or (isinstance(y, str) and y.isdigit())
 
 
 def _join_next(x: Value, y: Value, where: str) -> tokens.Text:
@@ -107,8 +102,7 @@ def _flatten_words(value: Value) -> list[str] | None:
 
 
 def make_data_set(name: str, where: str, parts: list[Part], following: bool, wanted: Wanted) -> Imported:
-    """Make the data set of texts. The tokens are learned from the training texts; if there is no test part, a share of each owner's
-    texts (or of all, or of each class) becomes it first."""
+    """Make the data set of texts. Tokens are learned in training; without a test part a share of each owner's texts becomes it."""
     train, test = parts if len(parts) > 1 else split_test(parts[0], wanted.test_fraction)
     listed = len(train.x) and not isinstance(train.x[0], str)
     kind = wanted.tokens or ("words" if listed or not following else "characters")
@@ -139,9 +133,8 @@ def make_data_set(name: str, where: str, parts: list[Part], following: bool, wan
 def _split_texts(
     where: str, name: str, part: Part, learned: tokens.Tokens, length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Split each text into pieces of `length` tokens and the one after, which is the first of the next piece: x i32[n, length], y
-    i64[n], owners. The last piece is the end of the text; short pieces are padded at the front. A piece followed by an unknown
-    token is left out with a warning: predicting "unknown" is not predicting the word."""
+    """Split texts into pieces of `length` tokens and the one after, the next piece's first: x i32[n, length], y i64[n], owners.
+    Short pieces are padded at the front. A piece before an unknown token is left out with a warning: that is no word."""
     pieces, y, of, unknown = [], [], [], 0
     for at, text in enumerate(part.x):
         numbers = learned.encode(text)

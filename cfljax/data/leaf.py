@@ -89,8 +89,14 @@ def _read_part(folder: Path, number: dict[str, int]) -> UserSamples:
 
 
 def _read_users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
-    """(name, samples, labels) of each user in the file."""
-    content = read_json(file, lambda pairs: _unique_table(pairs, file))
+
+    def unique(pairs: list[tuple[str, Value]]) -> Table:
+        names = [name for name, _ in pairs]  # of two entries with one name, Python would keep the last
+        if len(set(names)) < len(names):
+            raise DataError(f"{file}: {next(n for n in names if names.count(n) > 1)[:60]} occurs twice in one object")
+        return dict(pairs)
+
+    content = read_json(file, unique)
     top = content if isinstance(content, dict) else {}
     if not isinstance(top.get("users"), list) or not isinstance(top.get("user_data"), dict):
         raise DataError(f'{file}: must be LEAF\'s {{"users": [...], "user_data": {{...}}}}')
@@ -106,15 +112,6 @@ def _read_users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
     if sizes is not None and sizes != [len(y) for _, _, y in found]:
         raise DataError(f"{file}: num_samples differs from the users' numbers of samples; the file is incomplete or mixed up")
     return found
-
-
-def _unique_table(pairs: list[tuple[str, Value]], file: Path) -> Table:
-    """Build a JSON object; raise a DataError if two entries have one name, of which Python would keep the last."""
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise DataError(f"{file}: {next(n for n in names if names.count(n) > 1)[:60]} occurs twice in one object")
-    return table
 
 
 def is_text(value: Value) -> bool:

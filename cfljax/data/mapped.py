@@ -1,5 +1,4 @@
-"""Imported data: a folder of `.npy` files and a manifest `cfljax.json`, which lists them. They are read by memory map, so that
-several processes share one copy. Nothing in the folder can run code."""
+"""Imported data: `.npy` files and a manifest `cfljax.json`, read by memory map, shared by processes. Nothing can run code."""
 
 from __future__ import annotations
 
@@ -59,7 +58,6 @@ def _read_manifest(file: Path) -> Table:
 
 
 def _map_array(folder: Path, key: str, entry: Value, checksums: bool) -> np.ndarray:
-    """Map one array into memory after comparing its file with its entry in the manifest."""
     file = folder / f"{key}.npy"
     says = entry if isinstance(entry, dict) else {}
     with parser_errors(file, then=_AGAIN):
@@ -90,8 +88,7 @@ def write(
     tokens: Table | None = None,
     owners: list[str] | None = None,
 ) -> None:
-    """Write a data set to a folder, with the vocabulary of its texts, and the names of its owners if they are domains. The folder
-    appears when it is complete."""
+    """Write a data set to a folder, which appears when complete, with its texts' vocabulary and its domains' names."""
     if folder.exists() and not replace:
         raise DataError(f"{folder}: exists already; choose another --name, or give --replace")
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")

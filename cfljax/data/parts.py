@@ -1,5 +1,4 @@
-"""The flags of an import, the form in which its readers return samples, and what they share: a test part where there is none, and
-numbers for classes and owners."""
+"""The flags of an import, the form of its samples, and what readers share: a test part, numbers for classes and owners."""
 
 from __future__ import annotations
 

@@ -90,8 +90,7 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
 
 
 def check_format(name: str, folder: Path) -> None:
-    """Raise a DataError unless the files are ArrayRecord and have only features that tensorflow-datasets defines: the classes that
-    features.json names are imported, and must not be others."""
+    """Raise a DataError unless files are ArrayRecord and the classes that features.json names (to import) tensorflow-datasets'."""
     info, features = (read_json(folder / file) for file in (_INFO, "features.json"))
     form = info.get("fileFormat") if isinstance(info, dict) else None
     if form != "array_record":

@@ -31,8 +31,7 @@ def log_mel(
 
 
 def triangles(bands: int, size: int, rate: int) -> np.ndarray:
-    """f64[bands, size // 2 + 1]: how much of each frequency of a Fourier transform of `size` samples a band gets: all in its
-    middle, and nothing from the middles of its neighbours on."""
+    """f64[bands, size // 2 + 1]: how much of each frequency a band gets: all in its middle, none beyond its neighbours' middles."""
     top = 2595 * math.log10(1 + rate / 2 / 700)
     edges = 700 * (10 ** (np.linspace(0, top, bands + 2) / 2595) - 1)
     low, middle, high = (edges[i : i + bands, None] for i in range(3))

@@ -23,8 +23,7 @@ class DrawSource(Protocol):
     """A data set that the program draws or brings along."""
 
     def __call__(self, options: Any, rng: np.random.Generator, /) -> SourceArrays:
-        """Make the data set for an instance of its Options class. `rng` is seeded by the name of the data set and by
-        `data.seed`."""
+        """Make the data set for an instance of its Options class. `rng` is seeded by the data set's name and `data.seed`."""
 
 
 class ReadSource(Protocol):

@@ -40,22 +40,18 @@ class Tokens(NamedTuple):
         return {"kind": self.kind, "names": self.names}
 
 
-def split_words(text: Text) -> list[str]:
-    """Split a text into its words and punctuation marks."""
-    return _WORD.findall(text) if isinstance(text, str) else list(text)
-
-
 def learn_tokens(kind: str, texts: Iterable[Text], most: int | None = None) -> Tokens:
     """Learn the tokens of training texts: the most common, at most `most` including padding and unknown."""
-    split = split_words if kind == "words" else _split_characters
+
+    def split(text: Text) -> list[str]:
+        if kind == "words":
+            return _WORD.findall(text) if isinstance(text, str) else list(text)
+        return list(text if isinstance(text, str) else " ".join(text))
+
     counts = Counter(piece for text in texts for piece in split(text))
     ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))[: (most or DEFAULT_VOCABULARY[kind]) - 2]
     number = {piece: 2 + at for at, piece in enumerate(ranked)}
     return Tokens(kind, _SPECIAL + ranked, lambda text: [number.get(piece, UNKNOWN) for piece in split(text)])
-
-
-def _split_characters(text: Text) -> list[str]:
-    return list(text if isinstance(text, str) else " ".join(text))
 
 
 def token_vector(token: str, width: int) -> np.ndarray:

@@ -1,5 +1,4 @@
-"""HOST. Compile programs in threads, and keep them for later batches of this process that have the same shapes and static options.
-JAX's persistent cache keeps them for other processes."""
+"""HOST. Compile programs in threads, and keep them for later batches of this process of the same shapes and static options."""
 
 from __future__ import annotations
 
@@ -66,13 +65,8 @@ def shape_key(tree: Tree) -> Hashable:
 def compile_later(
     f: jax.stages.Wrapped, forms: tuple[Tree, ...], key: Hashable = None, quick: bool = False
 ) -> Future[jax.stages.Compiled]:
-    """Trace and lower a jitted function now, and compile it in a thread.
-
-    Args:
-        forms: the shapes and types of the arguments (and their sharding, on a mesh), as `jax.ShapeDtypeStruct`.
-        key: names everything static that f is made from, so that it is compiled once; None: it is not kept.
-        quick: whether compiling takes longer than running (`devices.quick`).
-    """
+    """Trace and lower a jitted function now, for arguments of these shapes, types and shardings, and compile it in a thread. `key`:
+    all that is static in f, so that it is compiled once; None: it is not kept. `quick`: compiling takes longer than running."""
     whole_key = None if key is None else (key, shape_key(forms), quick)
     if whole_key in _kept and _kept[whole_key].done() and _kept[whole_key].exception():
         del _kept[whole_key]  # there was no memory then
@@ -87,6 +81,6 @@ def compile_later(
 
 
 def _compile(lowered: jax.stages.Lowered, options: dict[str, str | bool] | None) -> jax.stages.Compiled:
-    """Compile a program. Of several processes with one persistent cache, one compiles it and the others wait for that."""
+    """Compile a program; of processes with one persistent cache, one compiles it and the others wait."""
     with lock_in_cache(hashlib.sha256(lowered.as_text().encode()).hexdigest()):
         return lowered.compile(options)

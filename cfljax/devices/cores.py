@@ -83,8 +83,7 @@ def count_threads() -> int:
 
 
 def use_threads(count: int) -> None:
-    """Let JAX compute with `count` threads, on any of the cores: it takes as many threads as the process may use cores when it
-    starts. Does nothing if JAX has started already."""
+    """Let JAX compute with `count` threads, on any cores: as many as the process may use at the start. No effect later."""
     global _threads
     free = list_cores()
     if _has_started() or count >= len(free) or not hasattr(os, "sched_setaffinity"):

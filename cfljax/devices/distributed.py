@@ -78,8 +78,7 @@ def _end(line: str, code: int) -> NoReturn:
 
 
 def fail(error: BaseException) -> None:
-    """End the other processes because of this error and, unless it is a signal, this one: an orderly end would wait for devices
-    that no longer answer."""
+    """End the other processes because of this error and, unless it is a signal, this one, without waiting for dead devices."""
     line, code = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split()), getattr(error, "exit_code", 1)
     if isinstance(error, CfljaxError):
         line = " ".join(str(error).split())
@@ -142,8 +141,7 @@ def agree(value: Value) -> Value:
 
 
 def next_batch(error: Exception | None) -> None:
-    """Start numbering the messages of the next batch. `error`: raised by this batch here. It is raised again, unless all processes
-    have failed and can continue."""
+    """Start the messages of the next batch. `error` of this one is raised again, unless all failed and can go on."""
     global _batch, _turn
     failed, _batch, _turn = f"cfljax/failed/{_batch}/", _batch + 1, 0
     if error is None:

@@ -1,5 +1,4 @@
-"""The machine of a process: its devices, their memory and their speed. An execution plan is chosen from
-this value alone, so that plans can be made for a machine that is not present."""
+"""The machine of a process: its devices, memory and speed. Plans follow from this value alone, even for absent machines."""
 
 from __future__ import annotations
 
@@ -109,8 +108,7 @@ class Machine(NamedTuple):
 
 
 def describe_machine(mesh: Shape | None = None, speed: Speed | None = TYPICAL) -> Machine:
-    """Describe the machine that this process runs on; starts JAX's backend if necessary. `speed`: None if it is to be measured when
-    a plan needs it."""
+    """Describe this process's machine; starts JAX's backend if necessary. `speed` None: a plan that needs it measures it."""
     if cores.has_only_cpu():
         return Machine("cpu", "cpu", 1, _memory(), cores.count_threads(), speed, mesh)
     device = jax.local_devices()[0]
@@ -159,8 +157,7 @@ def make_mesh(machine: Machine, shape: Shape) -> jax.sharding.Mesh | None:
 
 
 def speed_file(kind: str) -> Path:
-    """Return the file of this machine's speed with devices of this kind. Its name identifies machine, versions, backend and number
-    of threads."""
+    """Return the file of this machine's speed, named for machine, versions, backend and threads."""
     words = f"{platform.node()}-{kind}-{len(cores.list_cores())}-{importlib.metadata.version('jax')}"
     return cache_folder() / ("speed-" + "".join(c if c.isalnum() else "-" for c in words).lower() + ".json")
 

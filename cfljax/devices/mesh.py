@@ -1,5 +1,4 @@
-"""Which devices do what: the runs of a batch are dealt to groups of devices, which need not talk to each other, and the
-participants of a round to the devices of a group."""
+"""Which devices do what: groups of devices take runs and need not talk to each other; in a group each takes participants."""
 
 from __future__ import annotations
 

@@ -22,8 +22,7 @@ _place: contextvars.ContextVar[tuple[jax.sharding.Mesh, Federation] | None] = co
 
 
 def put_on_mesh(arrays: Tree, mesh: jax.sharding.Mesh | None, grouped: bool = False) -> Tree:
-    """Put the arrays on every device of the mesh. `grouped`: their first axis is that of runs, and each run's are on the devices of
-    its group. Without a mesh, return them unchanged."""
+    """Put the arrays on every device of the mesh, each run's of `grouped` ones on its group's. Without a mesh, leave them."""
     if mesh is None:
         return arrays
 

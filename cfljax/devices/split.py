@@ -33,13 +33,8 @@ class SplitFunction:
     """A traced function in segments, which threads compile."""
 
     def __init__(self, traced: jax.stages.Traced, quick: bool, lost: int = 0, own: bool = True):
-        """Start compiling.
-
-        Args:
-            quick: as in `compile_later`.
-            lost: the number of arrays, the first ones, that are not needed after a call.
-            own: whether each result is an array of its own, as it may be lost in a later call.
-        """
+        """Start compiling; `quick` as in `compile_later`. `lost`: how many arrays, the first ones, are not needed after a call.
+        `own`: each result is an array of its own, as it may be lost in a later call."""
         self.jaxpr, self.form, self._lost, self._own = traced.jaxpr, traced.out_info, lost, own
         self.name = traced.fun_name
         self.segments = _split_jaxpr(self.jaxpr)

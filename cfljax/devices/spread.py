@@ -1,8 +1,7 @@
-"""Runs the jobs of a round: on one device, one after another or side by side, or dealt to several devices so that each has about
-the same work.
+"""Runs the jobs of a round: on one device, or dealt to several so that each has about the same work.
 
-A program for several devices (`run_everywhere`) runs on each of them with the same arrays, and all compute the same. The exceptions
-are `spread` and `sum_devices`: there each device does its part, and the devices exchange results."""
+In a program for several devices (`run_everywhere`) all compute the same from the same arrays, except in `spread` and
+`sum_devices`: there each does its part, and they exchange results."""
 
 from __future__ import annotations
 
@@ -18,10 +17,8 @@ from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Federation, Plan, Tree
 
 RESERVE_SLOTS = 16
-"""Slots that a device has in reserve beyond its even share of the jobs (at most half of that share), so that one device may take
-many small jobs and another few large ones. Measured: the work is then mostly within 2 % of even, whatever the spread of sizes.
-More places only cost time, since what is done with all updates is done with empty places, too. Where all jobs are alike
-(`Plan.alike`) there are none."""
+"""Slots that a device has beyond its even share of the jobs (at most half of that), to take many small jobs. Measured: the work is
+then mostly within 2 % of even. More only cost time. Where all jobs are alike (`Plan.alike`) there are none."""
 
 Out = TypeVar("Out")
 Sums = TypeVar("Sums")
@@ -81,14 +78,11 @@ class Dealt(NamedTuple):
     jobs: Array
     """i32[R]: the jobs of this device; −1: a free slot."""
     place: Array | None
-    """i32[S]: the index of each job's result in the gathered results of all devices; None: results stay on the device that did the
-    job."""
+    """i32[S]: where each job's result is in the gathered results; None: results stay on the device that did the job."""
     number: Array | None = None
-    """i32[]: the number of jobs that this device does, the first ones of `jobs`, if each device must do the jobs whose samples it
-    holds; None: it does all of `jobs`."""
+    """i32[]: how many of `jobs`, the first ones, this device does if each must do those whose samples it holds; None: all."""
     block: int = 1
-    """The number of jobs done at a time in that case. It is about all jobs of a device, as a second block of clients side by side
-    would take as long as the first."""
+    """The number of jobs at a time in that case: about all of a device, as a second block would take as long as the first."""
 
     def collect(self, results: Out) -> Out:
         """Return the results of all jobs in order, from this device's results, one per slot."""
@@ -195,8 +189,7 @@ def deal(costs: Array, devices: int, room: int) -> tuple[Array, Array]:
 
 
 def _run_jobs(job: Callable[[Array], Out], numbers: Array, costs: Array, plan: Plan) -> Out:
-    """Return the results of `job` for each of the numbers, stacked. Jobs of about equal cost are done side by side, because all
-    wait for the longest."""
+    """Return the results of `job` for each of the numbers, stacked. Jobs of about equal cost are done side by side."""
     if plan.sequential:
         return jax.lax.map(job, numbers)
     number, lanes = numbers.shape[0], plan.lanes

@@ -86,8 +86,9 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     solver = Solver(
         model, work, optimizer, tuple(arguments.items()), choice.plan, settings.sending, keeps_state=run.train.keeps_state
     )
-    options = drop_traced(run.options)
-    method = _method(run.method, options, canonical(options), solver, mesh, parts, _server(run))
+    options, table = drop_traced(run.options), run.train.server_table
+    server = None if table is None else ServerOptimiser(table.name, tuple((table.arguments or {}).items()))
+    method = _method(run.method, options, canonical(options), solver, mesh, parts, server)
     check_mixture(run, method, federation)
     if run.train.clocked is not None:
         federation = with_devices(run, federation)
@@ -159,12 +160,6 @@ def _asynchronous(run: Run, model: Model, parts: Pairs, clients: int) -> Asynchr
     return Asynchronous(table.buffer, table.staleness, len(divide_model(model, parts).home) if parts else 0)
 
 
-def _server(run: Run) -> ServerOptimiser | None:
-    if (server := run.train.server_table) is None:
-        return None
-    return ServerOptimiser(server.name, tuple((server.arguments or {}).items()))
-
-
 def model_of(run: Run, federation: Federation) -> Model:
     """Return the run's model, for the samples of this federation."""
     options = run.model.options
@@ -192,19 +187,13 @@ def _on_features(run: Run, model: Model) -> tuple[Model, Federation]:
     return in_bfloat16(head) if run.train.precision == "bfloat16" else head, featured
 
 
-def _sending(run: Run) -> Sending:
-    """Return how updates are changed on their way to the server."""
-    _, way, attack, robust = run.train.transit
+def _settings(run: Run, clients: int, d: int, participants: int, sequential: bool) -> Settings:
+    """Return what the run's program is compiled for. `d`: the number of parameters that travel."""
+    train, (_, way, attack, robust) = run.train, run.train.transit
     sending = Sending(robust="" if robust is None else robust.name)
     if way is not None:
         sending = sending._replace(compress=way.name, kept=way.keep or 0.0, nearest=way.rounding == "nearest")
-        sending = sending._replace(feedback=keeps_dropped(run.options, run.train.transit))
-    return sending if attack is None else sending._replace(attack=attack.name, seed=attack.seed)
-
-
-def _settings(run: Run, clients: int, d: int, participants: int, sequential: bool) -> Settings:
-    """Return what the run's program is compiled for. `d`: the number of parameters that travel."""
-    train = run.train
+        sending = sending._replace(feedback=keeps_dropped(run.options, train.transit))
     return Settings(
         rounds=train.rounds,
         participants=participants,
@@ -218,7 +207,7 @@ def _settings(run: Run, clients: int, d: int, participants: int, sequential: boo
         precision=train.precision,
         label_history=clients <= 10_000,
         metrics=train.metrics or (),
-        sending=_sending(run),
+        sending=sending if attack is None else sending._replace(attack=attack.name, seed=attack.seed),
         stop=None if train.stops is None else Stop(train.stops.patience, train.stops.metric),
         vector_up=train.vector_bytes(d),
     )
@@ -278,8 +267,7 @@ def _method(
     parts: Pairs,
     server: ServerOptimiser | None,
 ) -> Method:
-    """Make the method. Runs that differ in seed and traced numbers only get the same object, which keeps what its set-up
-    compiles."""
+    """Make the method, one object for runs that differ in seed and traced numbers: it keeps what its set-up compiles."""
     make, model = METHODS.entry(name).make, solver.model
     apart = solver.work.head or parts and not options.parts
     method = make_in_parts(make, options, model, solver, () if options.parts else parts) if apart else make(options, model, solver)

@@ -133,8 +133,7 @@ def _static(options: Value) -> str:
 
 
 def static_key(run: Run, seed: bool = True) -> str:
-    """Return a key that is equal for runs which share a federation and a program; without `seed`, for runs which share a
-    program."""
+    """Return a key that is equal for runs that share a federation and a program; without `seed`, a program."""
     parts = (
         run.data.drawn_for(run.seed).identity if seed else dataclasses.replace(run.data, seed=0).spelled,
         f"{run.model.name} {canonical(run.model.options)}",

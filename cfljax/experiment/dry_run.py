@@ -58,8 +58,7 @@ def dry_run(
 
 
 def communication(run: Run, size: Size) -> tuple[float, float]:
-    """Return the bytes (down, up) of a whole run with one model down and one update up per participant and round, or for each
-    client that starts or arrives (`train.asynchronous`)."""
+    """Return the bytes (down, up) of a whole run: a model and an update per participant and round, or per start or arrival."""
     participants, d = run.train.participants(size.learners), size.parameters
     trained = participants * run.train.rounds
     begun, arrived = trained, trained

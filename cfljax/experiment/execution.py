@@ -54,13 +54,11 @@ class Choice(NamedTuple):
     buffer: int = 0
     """How many of the participants' updates the server waits for (`train.asynchronous`); 0: for all."""
     typical: bool = False
-    """Whether `by_steps` and `by_gram` are for a typical core, as for short runs: to measure this machine takes longer
-    than such a run."""
+    """Whether `by_steps` and `by_gram` are for a typical core, as in short runs: to measure takes longer than such a run."""
 
 
 def choose(run: Run, model: Model, federation: Federation, machine: Machine, runs: int = 1) -> Choice:
-    """Choose the run's plan, by its `train.plan`, or else by the machine's measured speed and the shapes. `runs`: the number of
-    runs like it that a device computes side by side."""
+    """Choose the plan: `train.plan`, else by measured speed and shapes. `runs`: how many a device computes side by side."""
     forced = run.train.forced
     epochs, head = run.train.epochs, run.train.epochs_of_head or run.options.head_epochs
     batch = None if run.train.batch == "full" else int(run.train.batch)
@@ -74,7 +72,8 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
     layer = predict.layer_shape(model, _parts(run, model)) if plain else None
     counts, longest = np.asarray(federation.train.count), federation.train.longest
     steps = lanes.typical_steps(np.where(counts > 0, predict.count_steps(work, counts), 0), -(-participants // devices))
-    width = _lanes(forced, machine.sequential, steps, stream)
+    width = 1 if machine.sequential else lanes.choose_width(steps, stream)
+    width = width if forced.lanes is None else forced.lanes
     alike = bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts))
     plan = Plan(width, 0, stream, alike, on_cpu=machine.sequential, asks_host=machine.backend == "gpu")
     if not machine.sequential and devices == 1 and forced.lanes is None:
@@ -106,13 +105,6 @@ def _parts(run: Run, model: Model) -> ModelParts | None:
     """Return which parts of the run's models do not travel, or do not train; None: all do."""
     pairs = list_pairs(run.options, run.train)
     return divide_model(model, pairs) if pairs else None
-
-
-def _lanes(forced: Forced, sequential: bool, steps: np.ndarray, stream: int) -> int:
-    """Choose `Plan.lanes`, by the run's options or by the participants' steps."""
-    if forced.lanes is not None:
-        return forced.lanes
-    return 1 if sequential else lanes.choose_width(steps, stream)
 
 
 def _gram_limit(

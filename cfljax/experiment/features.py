@@ -54,7 +54,6 @@ def find_samples(federation: Federation) -> Seen:
 
 
 def _unshare(split: Split) -> Split:
-    """Give each client rows of its own in a split that all clients share."""
     clients, each = len(np.asarray(split.count)), int(np.asarray(split.count).max(initial=0))
     begin = int(np.asarray(split.start)[0])
     rows = np.tile(np.asarray(split.rows)[begin : begin + each], clients)

@@ -28,8 +28,7 @@ def federation_of(run: Run) -> Federation:
 
 
 def flatten_samples(federation: Federation) -> Federation:
-    """Store each sample as a line of numbers. A TPU lays images out by pixels, and would turn the whole pool round in each step to
-    gather some of them."""
+    """Store each sample as a line of numbers: a TPU lays images out by pixels, and turns the pool round in each step."""
     x = federation.pool.x
     if x.ndim < 3:
         return federation

@@ -26,8 +26,10 @@ def model_size(run: Run, federation: Federation) -> int:
     """Return the number of parameters of the run's model for these samples. A user's own model is always traced."""
     if models.MODELS.origin(run.model.name) is not None:
         return model_of(run, federation).size
-    file, key = cache_folder() / "model-sizes.json", _key(run, federation)
-    kept = read_table(file, _is_size)
+    model, samples = run.model, (sample_shape(federation), federation.classes)
+    words = [model.name, canonical(model.options), canonical(run.train.lora), *map(str, samples), software_hash()]
+    file, key = cache_folder() / "model-sizes.json", hashlib.sha256("\n".join(words).encode()).hexdigest()[:32]
+    kept = read_table(file, lambda value: type(value) is int and value > 0)
     if key not in kept:
         kept = (kept if len(kept) < MOST else {}) | {key: model_of(run, federation).size}
         write_table(file, kept)
@@ -35,32 +37,13 @@ def model_size(run: Run, federation: Federation) -> int:
 
 
 def count_run_size(run: Run, federation: Federation, model: Model | None = None) -> Size:
-    """Return the sizes that the run's memory depends on. `model`: the run's model, if it has been made."""
+    """Return the sizes that the run's memory depends on. `model`: the run's model, if made; a frozen body's features are its
+    samples then, else beside them."""
     size = count_size(federation, model_size(run, federation) if model is None else model.size)
-    return _with_features(size, run, federation, made=model is not None) if common_options(run.model.options).frozen else size
-
-
-def _with_features(size: Size, run: Run, federation: Federation, made: bool) -> Size:
-    """Add the features of a frozen body, which are held beside the samples or (`made`) instead of them."""
-    if made:
+    if not common_options(run.model.options).frozen:
+        return size
+    if model is not None:
         return size._replace(features=federation.pool.x.size)
     network = models.build(run.model.name, run.model.options, sample_shape(federation), federation.classes)
     numbers = len(find_samples(federation).row) * split_features(network)[1]
     return size._replace(pool_bytes=size.pool_bytes + 4 * numbers, features=numbers)
-
-
-def _key(run: Run, federation: Federation) -> str:
-    """Return the hash of all that the count depends on: the model's options, its samples, and the code that makes it."""
-    words = [
-        run.model.name,
-        canonical(run.model.options),
-        canonical(run.train.lora),
-        str(sample_shape(federation)),
-        str(federation.classes),
-        software_hash(),
-    ]
-    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:32]
-
-
-def _is_size(value: object) -> bool:
-    return type(value) is int and value > 0

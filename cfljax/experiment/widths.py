@@ -24,8 +24,7 @@ FEW = 8
 """Runs of each device that are compiled together to see what they take. A batch of no more runs has its programs then."""
 MAX_WIDTH = 256
 SHARE = 0.6
-"""The share of a device's memory that a batch may fill by these figures. They lack what other programs take, and on a TPU arrays of
-the few runs that stay on the chip itself."""
+"""The share of a device's memory that a batch may fill by these figures, which lack what other programs take."""
 
 
 def batch_limit(runs: list[Run], machine: Machine) -> int:

@@ -52,8 +52,7 @@ def _draw_around_flight(
 def draw_inside(
     key: jax.Array, federation: Federation, labels: jax.Array, clusters: int, most: int, round: jax.Array, hyper: Hyper
 ) -> Cohort:
-    """Draw up to `most` clients of each cluster, uniformly without replacement, by the scores that draw everybody's cohorts: with
-    one cluster this is the draw of FedAvg."""
+    """Draw up to `most` clients of each cluster without replacement, by everybody's scores: one cluster draws as FedAvg."""
     able = present(federation, round) & (labels >= 0)
     luck = keys.scores(key, "cohort", federation.uid) >> 1
     numbers = jnp.arange(federation.clients, dtype=jnp.int32)
@@ -88,8 +87,7 @@ def present(federation: Federation, round: jax.Array) -> jax.Array:
 
 
 def gather(key: jax.Array, federation: Federation, ids: jax.Array, mask: jax.Array, round: jax.Array, hyper: Hyper) -> Cohort:
-    """Build the cohort of the clients ids i32[S] where mask bool[S], after dropout and with stragglers. Methods that draw
-    participants themselves call it. `key` is the key of the round."""
+    """Build the cohort of clients ids i32[S] where mask bool[S], after dropout, with stragglers. `key` is the round's."""
     work, uid = jnp.ones(ids.shape), federation.uid[ids]
     if (devices := federation.devices) is not None:
         mask = mask if devices.there is None else mask & devices.there[ids]

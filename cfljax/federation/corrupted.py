@@ -42,7 +42,16 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
         check_most(
             "groups", options.groups, len(CORRUPTIONS), "there are as many kinds; more with data.kinds, which may say one twice"
         )
-    _check_images(source)
+    x, within = source.x_train, True
+    if x.dtype != np.uint8:
+        within = all(part.min(initial=0) >= 0 and part.max(initial=1) <= 1 for part in (x, source.x_test))
+    try:
+        image_shape(x.shape[1:])
+    except SpecError:
+        within = False
+    if source.table is not None or not within:
+        why = f"{source.name} has no images of bytes, or of numbers from 0 to 1; choose another partition, or other data"
+        raise bad_option("partition", "corrupted", why)
 
     def see(parts: Parts, of: np.ndarray, rng: Rng) -> Parts:
         key, edge = int(rng.integers(2**63)), len(source.y_train)
@@ -72,26 +81,11 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
 def _copy_views(
     y: np.ndarray, held: list[np.ndarray], of: np.ndarray, groups: int, damage: Callable[[int, np.ndarray], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
-    """Return samples and labels as groups see them, the rows of each client in these, and the row that each is made of. Clients of
-    a group share what they both hold. `damage` returns these rows as a group sees them."""
+    """Return samples and labels as groups see them (`damage`), the rows of each client in these, and each row's origin."""
     used = [np.unique(np.concatenate([np.zeros(0, np.int64), *(held[c] for c in np.flatnonzero(of == g))])) for g in range(groups)]
     begin, origin = np.cumsum([0, *map(len, used)]), np.concatenate(used)
     x = np.concatenate([damage(g, rows) for g, rows in enumerate(used)])
     return x, y[origin], [begin[g] + np.searchsorted(used[g], mine) for g, mine in zip(of, held, strict=True)], origin
-
-
-def _check_images(source: Source) -> None:
-    """Reject samples that are not images of bytes, or of numbers from 0 to 1."""
-    x, within = source.x_train, True
-    if x.dtype != np.uint8:
-        within = all(part.min(initial=0) >= 0 and part.max(initial=1) <= 1 for part in (x, source.x_test))
-    try:
-        image_shape(x.shape[1:])
-    except SpecError:
-        within = False
-    if source.table is not None or not within:
-        why = f"{source.name} has no images of bytes, or of numbers from 0 to 1; choose another partition, or other data"
-        raise bad_option("partition", "corrupted", why)
 
 
 CORRUPTED_VIEW = Entry[View](Corrupted, corrupted)

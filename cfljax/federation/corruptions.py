@@ -45,8 +45,7 @@ _CHROMINANCE[:4, :4] = [[17, 18, 24, 47], [18, 21, 26, 66], [24, 26, 56, 99], [4
 
 
 def corrupt_images(x: np.ndarray, kind: str, severity: int, key: Sequence[int], rows: np.ndarray) -> np.ndarray:
-    """Corrupt the images x[rows]: u8[n, height, width, channels], or f32 in [0, 1]. An image's noise depends on `key` and its row
-    alone, not on which other images are corrupted with it."""
+    """Corrupt the images x[rows]: u8[n, height, width, channels], or f32 in [0, 1]. `key` and an image's row seed its noise."""
     out = np.empty((len(rows), *x.shape[1:]), x.dtype)
     act, strength = _KINDS[kind], STRENGTHS[kind][severity - 1]
     noisy = kind.endswith("_noise")
@@ -100,14 +99,14 @@ def brightness(x: np.ndarray, more: float, _: Sequence[np.random.Generator]) -> 
 
 
 def jpeg(x: np.ndarray, quality: float, _: Sequence[np.random.Generator]) -> np.ndarray:
-    """Compress and decompress images as a JPEG file of this quality would. Three channels are colours; any other number are
-    separate brightness channels."""
+    """Compress and decompress images as a JPEG file of this quality would: three channels are colours, others separate."""
     height, width, channels = x.shape[1:]
     x = np.pad(np.rint(255 * x), [(0, 0), (0, -height % 8), (0, -width % 8), (0, 0)], mode="edge")
     colours = channels == 3
     if colours:
         x = x @ _TO_YCC.T + (0, 128, 128)
-    tables = np.stack([_scale_table(_CHROMINANCE if colours and c else _LUMINANCE, quality) for c in range(channels)], -1)
+    tables = np.stack([_CHROMINANCE if colours and c else _LUMINANCE for c in range(channels)], -1)
+    tables = np.clip((tables * (5000 // quality if quality < 50 else 200 - 2 * quality) + 50) // 100, 1, 255)
     n, h, w, _c = x.shape
     blocks = np.rint(x).reshape(n, h // 8, 8, w // 8, 8, channels) - 128
     steps = _transform_blocks(blocks, _DCT) / tables[None, None, :, None]
@@ -118,11 +117,6 @@ def jpeg(x: np.ndarray, quality: float, _: Sequence[np.random.Generator]) -> np.
     if colours:
         x = (x - (0, 128, 128)) @ np.linalg.inv(_TO_YCC).T
     return np.clip(np.rint(x) / 255, 0, 1)[:, :height, :width]
-
-
-def _scale_table(table: np.ndarray, quality: float) -> np.ndarray:
-    scale = 5000 // quality if quality < 50 else 200 - 2 * quality
-    return np.clip((table * scale + 50) // 100, 1, 255)
 
 
 def _transform_blocks(blocks: np.ndarray, matrix: np.ndarray) -> np.ndarray:

@@ -14,8 +14,7 @@ _TAG = 0x636C6F
 
 
 def make_devices(clients: int, seed: int, same: bool, trace: str | None) -> Devices:
-    """Make the devices of this number of clients. Client c has the same device for all methods, and for all seeds that share the
-    seed of the data. `same`: all have speed 1, apart from the trace."""
+    """Make the devices of clients, whatever the method. `same`: all have speed 1, apart from the trace."""
     pace = np.random.default_rng([seed, _TAG]).standard_normal(clients).astype(np.float32)
     devices = Devices(on_host(np.zeros_like(pace) if same else pace))
     return devices if trace is None else _with_trace(devices, read_trace(trace), clients)

@@ -1,5 +1,4 @@
-"""The partition whose groups are the domains of the data: photographs, sketches and paintings of the same things, digits of several
-sources. Each domain is dealt to several clients."""
+"""The partition whose groups are the domains of the data (photographs, sketches …), each dealt to several clients."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""HOST. `data.drift`: which client changes its true group in which round, drawn or read from a file, and through which view
-it then sees its samples. No sample changes hands."""
+"""HOST. `data.drift`: which client changes its true group in which round, drawn or from a file. No sample changes hands."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ def apply_drift(options: DriftOptions, parts: Parts, source: Source, seed: int) 
 
 
 def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, np.ndarray]:
-    """Add all views to the parts, and find each client's view in each group, i32[groups, C]. With "group" a client gets the view of
-    its new group; otherwise each group g gets a counterpart g + G, whose clients see all labels or images changed."""
+    """Add all views to the parts, and find each client's view in each group, i32[groups, C]; group g has a counterpart g + G."""
     clients, source = len(parts.train), parts.source or source
     group = np.asarray(parts.group, np.int32)
     if what == "group":
@@ -59,7 +57,10 @@ def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, np.ndar
         plain = np.arange(source.classes, dtype=np.int32)
         table = {"labels": np.stack([plain, (plain + 1) % source.classes])}
     else:
-        table = {"pixels": _turns(parts, source)}
+        if parts.pixels is not None or source.table is not None:
+            why = "clients see rotated images already" if source.table is None else f"{source.name} has no images"
+            raise SpecError(f'data.drift.what = "rotation": {why}; take what = "{"group" if source.table is None else "labels"}"')
+        table = {"pixels": rotations(source.x_train.shape[1:], (0.0, TURN_DEGREES))}
     parts = add_view(dataclasses.replace(parts, group=group, view=of), np.zeros_like(of), **table)
     return parts, np.repeat([of, of + views], groups, axis=0)
 
@@ -78,17 +79,8 @@ def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> np.ndarra
     return np.repeat(pairs[:, 1:], clients, axis=1)
 
 
-def _turns(parts: Parts, source: Source) -> np.ndarray:
-    """i32[2, F]: images as they are, and turned by TURN_DEGREES."""
-    if parts.pixels is not None or source.table is not None:
-        why = "clients see rotated images already" if source.table is None else f"{source.name} has no images"
-        raise SpecError(f'data.drift.what = "rotation": {why}; take what = "{"group" if source.table is None else "labels"}"')
-    return rotations(source.x_train.shape[1:], (0.0, TURN_DEGREES))
-
-
 def draw_changes(options: DriftOptions, first: np.ndarray, groups: int, seed: int) -> Iterator[Change]:
-    """Draw the changes of clients whose groups are `first` i32[C]. With "group" a client's new group is any of the others,
-    otherwise its counterpart."""
+    """Draw changes of clients in groups `first` i32[C]: with "group" to any other group, otherwise to the counterpart."""
     rng = np.random.default_rng([seed, _TAG])
     number = max(1, round(options.share * len(first)))
     group = first.copy()

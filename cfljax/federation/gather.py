@@ -29,8 +29,7 @@ def insertion_points(line: jax.Array, values: jax.Array, side: str = "left") -> 
 
 
 def cumulative_counts(counts: jax.Array) -> jax.Array:
-    """Sum the counts i32[n] up to each position, as `jnp.cumsum`. On a CPU that compiles to five kernels; a short array is summed
-    for every position separately, which takes fewer."""
+    """Sum the counts i32[n] up to each position; a short array for every position separately, which takes a CPU fewer kernels."""
     if counts.size > MAX_SUMMED_LENGTH:
         return jnp.cumsum(counts)
     place = jnp.arange(counts.size)
@@ -38,8 +37,7 @@ def cumulative_counts(counts: jax.Array) -> jax.Array:
 
 
 def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> tuple[jax.Array, jax.Array]:
-    """(x f32[B, ...], y i32[B] or i32[B, classes]) of pool rows i32[B] as clients i32[B] see them, or as one client i32[] sees all;
-    exactly 0 where the mask is False."""
+    """(x f32[B, ...], y i32[B] or i32[B, classes]) of pool rows i32[B] as clients i32[B] or i32[] see them; 0 without the mask."""
     pool, view = federation.pool, federation.view
     one = None if view is None or jnp.ndim(client) else _take(view.of, client)
     client = jnp.broadcast_to(client, jnp.shape(rows))
@@ -47,7 +45,11 @@ def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> 
     y = _take(pool.y, rows)
     if view is not None and view.labels is not None:
         y = jnp.asarray(view.labels)[of, y]
-    x = _shift(_values(pool, view, of, one, rows, federation.sample_shape), view, of)
+    x = _values(pool, view, of, one, rows, federation.sample_shape)
+    if view is not None and view.gain is not None:
+        x = x * _wide(_take(view.gain, of), x.ndim)
+    if view is not None and view.offset is not None:
+        x = x + _wide(_take(view.offset, of), x.ndim)
     seen = jnp.where(_wide(jnp.asarray(mask), x.ndim), x, 0.0)
     return seen.reshape(-1, *federation.sample_shape, *x.shape[2:]), jnp.where(_wide(jnp.asarray(mask), y.ndim), y, 0)
 
@@ -62,8 +64,7 @@ def _wide(per_sample: jax.Array, ndim: int) -> jax.Array:
 
 
 def _values(pool: Pool, view: View | None, of: jax.Array, one: jax.Array | None, rows: Array, shape: tuple[int, ...]) -> jax.Array:
-    """f32[B, F] or f32[B, F, width]: the samples turned as the view says, normalised or looked up. `one` i32[]: the view of all of
-    them; None: they have several."""
+    """f32[B, F] or f32[B, F, width]: samples turned, normalised or looked up. `one` i32[]: the view of all, if they have one."""
     lines = jnp.asarray(pool.x).reshape(-1, math.prod(shape))  # a CPU makes large blocks of lines in half the time of images
     if view is not None and view.pixels is not None:
         pixels = jnp.asarray(view.pixels)
@@ -93,14 +94,6 @@ def _take_view(lines: jax.Array, pixels: jax.Array, of: jax.Array, one: jax.Arra
 def _columns(x: jax.Array, source: jax.Array) -> jax.Array:
     """[B, F]: column f is column `source[f]` of x [B, F]; zero for −1."""
     return jnp.where(source < 0, jnp.zeros((), x.dtype), jnp.take(x, source, axis=1, mode="clip"))
-
-
-def _shift(x: jax.Array, view: View | None, of: jax.Array) -> jax.Array:
-    if view is not None and view.gain is not None:
-        x = x * _wide(_take(view.gain, of), x.ndim)
-    if view is not None and view.offset is not None:
-        x = x + _wide(_take(view.offset, of), x.ndim)
-    return x
 
 
 def client_rows(split: Split, client: Array, positions: Array) -> jax.Array:

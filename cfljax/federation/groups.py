@@ -52,15 +52,13 @@ class Grouped(Groups, Sized):
 
 
 def _choose_portions(rows: np.ndarray, groups: int, copies: bool, rng: Rng) -> list[np.ndarray]:
-    """Choose the rows that each group divides among its clients: all rows, in a different order for each group, or a part of
-    them."""
+    """Choose the rows that each group divides among its clients: all, in a different order for each group, or a part of them."""
     if copies:
         return [rng.permutation(rows) for _ in range(groups)]
     return split_at(rng.permutation(rows), even_sizes(len(rows), groups))
 
 
 def _make_groups(options: Grouped, source: Source, rng: Rng) -> Parts:
-    """Build the parts of clients in equal blocks, one block per group. Test clients come after all others."""
     groups, clients = options.groups, options.clients
     check_most("groups", groups, clients, f"there are {clients} clients")
     if 0 < options.test_clients < groups:
@@ -110,8 +108,7 @@ def count_views(parts: Parts) -> int:
 
 
 def add_view(parts: Parts, of: np.ndarray, **tables: np.ndarray) -> Parts:
-    """Let client c see what it has seen so far through row `of[c]` i32[C] of the tables. View v becomes the views v + V k, for V
-    views so far and the rows k of the tables."""
+    """Let client c see all through row `of[c]` i32[C] of the tables, too: view v becomes v + V k for V views and their rows k."""
     before, number = count_views(parts), len(next(iter(tables.values())))
     now = {name: np.repeat(table, before, axis=0) for name, table in tables.items()}
     was = {name: np.concatenate([table] * number) for name in TABLES if (table := getattr(parts, name)) is not None}

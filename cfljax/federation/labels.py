@@ -76,7 +76,10 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
     common.check_single(source)
     rows = rng.permutation(len(source.y_train))
     have = np.bincount(source.y_train, minlength=source.classes)
-    wanted = _wanted_sizes(options, len(common.training_rows(options, source, rng)), rng)
+    total = len(common.training_rows(options, source, rng))
+    wanted = np.full(clients, total // clients)
+    if options.balance != "equal":
+        wanted = common.unequal_sizes(total, clients, options.min_samples, rng.lognormal(0.0, options.sigma, clients))
     unit = np.arange(clients) if options.groups is None else common.group_blocks(clients, options.groups)
     picks = _pick_classes(np.bincount(unit, wanted), k, have, rng)[unit]
     train = common.deal(_fit_sizes(options, wanted, picks, have, source), rows, source, rng)
@@ -88,15 +91,8 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
     return Parts(train, common.choose_test_part(options, train, source, rng), group)
 
 
-def _wanted_sizes(options: Classes, total: int, rng: Rng) -> np.ndarray:
-    if options.balance == "equal":
-        return np.full(options.clients, total // options.clients)
-    return common.unequal_sizes(total, options.clients, options.min_samples, rng.lognormal(0.0, options.sigma, options.clients))
-
-
 def _pick_classes(size: np.ndarray, k: int, have: np.ndarray, rng: Rng) -> np.ndarray:
-    """i64[U, k]: k classes for each unit of `size` samples. The largest unit picks first; each takes the classes with most samples
-    left."""
+    """i64[U, k]: k classes for each unit of `size` samples, the largest first; each takes the classes with most samples left."""
     room, picks = have.astype(np.float64), np.zeros((len(size), k), np.int64)
     for u in np.lexsort((rng.random(len(size)), -size)):
         picks[u] = np.lexsort((rng.random(len(have)), -np.round(room)))[:k]

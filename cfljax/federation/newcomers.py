@@ -13,8 +13,7 @@ _TAG = 0x6E6577
 
 
 def draw_newcomers(sizes: Sequence[int], share: float, seed: int) -> np.ndarray:
-    """Draw which clients are newcomers, bool[C]: this share of the clients with training samples (`sizes` i[C]), rounded, at least
-    one."""
+    """Draw which clients are newcomers, bool[C]: this share of those with training samples (`sizes` i[C]), at least one."""
     training = np.flatnonzero(np.asarray(sizes) > 0)
     number = max(1, round(share * len(training)))
     if number >= len(training):

@@ -34,6 +34,8 @@ def pack(
     clients = len(parts.train)
     rows, pool = _compact(parts, source, normalise, valid or [], np.zeros(clients) if arrive is None else arrive)
     shared = isinstance(parts.test, np.ndarray)
+    tables = (parts.pixels, parts.labels, parts.gain, parts.offset)
+    seen = (None if table is None else on_host(table) for table in tables)
     edge, end = sum(map(len, parts.train)), len(rows) - sum(map(len, valid or []))
     tested = np.full(clients, len(parts.test)) if shared else np.array([len(r) for r in parts.test])
     return Federation(
@@ -43,7 +45,7 @@ def pack(
         uid=on_host(np.arange(clients, dtype=np.int32)),
         group=on_host(np.asarray(parts.group, np.int32)),
         arrive=on_host(np.zeros(clients, np.int32) if arrive is None else np.asarray(arrive, np.int32)),
-        view=_view(parts),
+        view=None if parts.view is None else View(on_host(np.asarray(parts.view, np.int32)), *seen),
         valid=None if valid is None else _split(rows[end:], np.array([len(r) for r in valid])),
         drift=drift,
         classes=source.classes,
@@ -65,8 +67,7 @@ def _interleave_tests(parts: Parts) -> list[np.ndarray] | np.ndarray:
 
 
 def _split(rows: np.ndarray, count: np.ndarray, shared: bool = False) -> Split:
-    """Build the split in which each client has `count` i64[C] of these rows, one client after another; `shared`: all have the same
-    rows. It has at least one row, so that a clipped index can be read."""
+    """Build the split in which each client has `count` i64[C] of these rows, at least one for all; `shared`: all have the same."""
     rows = rows.astype(np.int32) if len(rows) else np.zeros(1, np.int32)
     start = np.zeros_like(count) if shared else np.cumsum(count) - count
     longest = max(1, int(count.max(initial=0)))
@@ -74,8 +75,7 @@ def _split(rows: np.ndarray, count: np.ndarray, shared: bool = False) -> Split:
 
 
 def _compact(parts: Parts, source: Source, normalise: str, valid: list[np.ndarray], arrive: np.ndarray) -> tuple[np.ndarray, Pool]:
-    """Return the positions in the pool of all training rows, then all test rows and all validation rows; and the pool. Rows that no
-    client holds are left out of the pool if they are a large enough share."""
+    """Return the positions in the pool of all training, test and validation rows; and the pool, without rows of nobody if many."""
     x, y = np.concatenate([source.x_train, source.x_test]), np.concatenate([source.y_train, source.y_test])
     tests = [parts.test] if isinstance(parts.test, np.ndarray) else parts.test
     rows = np.concatenate([*parts.train, *tests, *valid]).astype(np.int64)
@@ -94,8 +94,7 @@ def _compact(parts: Parts, source: Source, normalise: str, valid: list[np.ndarra
 
 
 def _order_by_client(rows: np.ndarray, number: int) -> tuple[np.ndarray, int]:
-    """Order all rows i64[number]: those that clients hold first, in the order of the clients; also return how many are held. The
-    rows of a client are adjacent, so that they are read faster."""
+    """Order all rows i64[number]: those of clients first, one client after another, to be read faster; and how many these are."""
     held, first = np.unique(rows, return_index=True)
     others = np.ones(number, bool)
     others[held] = False
@@ -122,13 +121,6 @@ def _per_pixel(x: np.ndarray, rows: np.ndarray, chunk: int = 4096) -> tuple[np.n
         squares += ((x[rows[at : at + chunk]] - mean) ** 2).sum(0)
     deviation = np.sqrt(squares / max(len(rows), 1))
     return mean.astype(np.float32), (1 / (deviation + 0.001)).astype(np.float32)
-
-
-def _view(parts: Parts) -> View | None:
-    if parts.view is None:
-        return None
-    tables = (parts.pixels, parts.labels, parts.gain, parts.offset)
-    return View(on_host(np.asarray(parts.view, np.int32)), *(None if table is None else on_host(table) for table in tables))
 
 
 def count_bytes(part: object) -> int:

@@ -73,7 +73,13 @@ def _read(file: str, stamp: tuple[int, int]) -> Trace:  # noqa: ARG001 (the file
         file, time == "second", numbers, columns["client"].astype(np.int64), columns[time],
         columns.get("available", ones) > 0, columns.get("speed", ones),
     )  # fmt: skip
-    _check_once(trace, time)
+    order = np.lexsort((trace.time, trace.client))
+    client, times = trace.client[order], trace.time[order]
+    twice = np.flatnonzero((client[1:] == client[:-1]) & (times[1:] == times[:-1]))
+    if len(twice):
+        at = order[twice[0] + 1]
+        told = f"client {trace.client[at]} has another line for {time} {trace.time[at]:g}"
+        raise SpecError(f"train.clock.trace: {file}:{trace.line[at]}: {told}")
     return trace
 
 
@@ -112,13 +118,3 @@ def _parse_column(name: str, at: int, width: int, found: list[tuple[int, list[st
             raise SpecError(f"train.clock.trace: {file}:{line}: {name} = {row[at].strip()[:40]}: must be {words}")
         values[i] = value
     return values
-
-
-def _check_once(trace: Trace, name: str) -> None:
-    order = np.lexsort((trace.time, trace.client))
-    client, time = trace.client[order], trace.time[order]
-    twice = np.flatnonzero((client[1:] == client[:-1]) & (time[1:] == time[:-1]))
-    if len(twice):
-        at = order[twice[0] + 1]
-        told = f"client {trace.client[at]} has another line for {name} {trace.time[at]:g}"
-        raise SpecError(f"train.clock.trace: {trace.file}:{trace.line[at]}: {told}")

@@ -23,7 +23,11 @@ class Iid(Sized):
 def iid(options: Iid, source: Source, rng: Rng) -> Parts:
     """Shuffle the samples and give every client the same number."""
     if options.holdout:
-        rows, held_out = _hold_out(options, source, rng)
+        total = len(source.y_train)  # both from the training part; `shards` with the same options has as many
+        kept = total - int(round(options.holdout * total))
+        rows = rng.permutation(total)
+        common.check_most("clients", options.clients, kept, f"{kept} training samples are not held out")
+        rows, held_out = common.keep_wanted(options, rows[:kept]), rows[kept:]
     else:
         rows, held_out = common.training_rows(options, source, rng), common.test_rows(source)
     train = common.split_at(rows, common.even_sizes(len(rows), options.clients))
@@ -31,15 +35,6 @@ def iid(options: Iid, source: Source, rng: Rng) -> Parts:
     if options.test == "own":
         test = common.split_at(rng.permutation(held_out), common.even_sizes(len(held_out), options.clients))
     return Parts(train, test, common.no_group(options.clients))
-
-
-def _hold_out(options: Iid, source: Source, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
-    """(Training rows, test rows), both from the training part of the data set. `shards` with the same options has as many."""
-    total = len(source.y_train)
-    kept = total - int(round(options.holdout * total))
-    rows = rng.permutation(total)
-    common.check_most("clients", options.clients, kept, f"{kept} training samples are not held out")
-    return common.keep_wanted(options, rows[:kept]), rows[kept:]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +90,13 @@ def user(options: User, source: Source, rng: Rng) -> Parts:
     if source.user_test is not None:
         tested = _group_by_user(source.user_test, len(source.y_train), number)
     large = np.array([u for u in range(number) if len(held[u]) >= options.min_samples], np.int64)
-    chosen = _choose_users(options, large, held, source, rng)
+    if not len(large):
+        most = f"no user of {source.name} has this many samples; at most {max(map(len, held))}"
+        raise common.bad_option("min_samples", options.min_samples, most)
+    chosen = large
+    if options.clients:
+        common.check_most("clients", options.clients, len(large), f"{source.name} has {len(large)} such users")
+        chosen = np.sort(rng.choice(large, options.clients, replace=False))
     pairs = [_cut_test(options, held[u], tested[u], rng) for u in chosen]
     train, test = [a for a, _ in pairs], [b for _, b in pairs]
     if options.test_only == "keep":
@@ -105,18 +106,6 @@ def user(options: User, source: Source, rng: Rng) -> Parts:
         test += [tested[u] for u in extra]
     group = common.no_group(len(chosen)) if source.population is None else source.population[chosen].astype(np.int32)
     return Parts(train, common.test_rows(source) if options.test == "global" else test, group)
-
-
-def _choose_users(options: User, large: np.ndarray, held: list[np.ndarray], source: Source, rng: Rng) -> np.ndarray:
-    if not len(large):
-        most = max(len(rows) for rows in held)
-        raise common.bad_option(
-            "min_samples", options.min_samples, f"no user of {source.name} has this many samples; at most {most}"
-        )
-    if not options.clients:
-        return large
-    common.check_most("clients", options.clients, len(large), f"{source.name} has {len(large)} such users")
-    return np.sort(rng.choice(large, options.clients, replace=False))
 
 
 def _cut_test(options: User, train: np.ndarray, test: np.ndarray, rng: Rng) -> tuple[np.ndarray, np.ndarray]:

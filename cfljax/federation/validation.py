@@ -15,14 +15,9 @@ Rows = list[np.ndarray]
 
 
 def hold_out(train: Sequence[np.ndarray], share: float, seed: int, origin: np.ndarray | None = None) -> tuple[Rows, Rows]:
-    """Split each client's training rows i64[n_i] into those that it trains on and those that are held out for validation.
-
-    Of each client about this share is held out, at least one row and never all. Rows keep their order. If clients hold the same
-    samples (groups that see them in different views), a sample is held out for all of its clients or for none.
-
-    Args:
-        origin: i64[rows], of which sample each row is a copy; None: rows are samples.
-    """
+    """Split each client's training rows i64[n_i] into those that it trains on and those held out for validation: about this share,
+    at least one row and never all, in order. Of samples that several clients hold in different views, all copies or none.
+    `origin` i64[rows]: of which sample each row is a copy; None: rows are samples."""
     rows = [np.asarray(each) for each in train]
     if not any(len(each) >= MIN_SPLIT_SIZE for each in rows):
         raise SpecError(
@@ -39,12 +34,10 @@ def hold_out(train: Sequence[np.ndarray], share: float, seed: int, origin: np.nd
 
 
 def _held_sizes(sizes: np.ndarray, share: float) -> np.ndarray:
-    """Return how many rows of clients with these numbers of rows are held out."""
     return np.where(sizes < MIN_SPLIT_SIZE, 0, np.minimum(np.maximum(1, np.rint(share * sizes)), sizes - 1)).astype(np.int64)
 
 
 def _draw(size: int, share: float, rng: np.random.Generator) -> np.ndarray:
-    """Return which rows of one client are held out, bool[size]."""
     held = np.zeros(size, bool)
     held[rng.permutation(size)[: _held_sizes(np.array(size), share)]] = True
     return held

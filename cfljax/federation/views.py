@@ -1,5 +1,4 @@
-"""HOST. `data.views`: a partition says who holds how much of which label, the views how groups of clients see it. Groups of several
-views are crossed."""
+"""HOST. `data.views`: how groups of clients see what a partition deals to them. Groups of several views are crossed."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ from cfljax.types import Parts, Source
 
 
 def divide_with_views(make: Partition, options: Any, crossed: Crossed, source: Source, seed: int) -> Parts:
-    """Divide the samples by the partition, then let each client see them as its combination of groups does. Combinations are
-    numbered like digits, with the first view as the highest one."""
+    """Divide the samples; each client sees its own as its combination of groups does (digits, the first view the highest)."""
     digits = _list_digits(crossed.views)
     parts, combination = _deal(make, options, crossed, source, np.random.default_rng(seed), digits)
     own, mine, step = parts.group, digits[:, combination], np.zeros(len(digits), np.int32)
@@ -36,15 +34,13 @@ def divide_with_views(make: Partition, options: Any, crossed: Crossed, source: S
 
 
 def _list_digits(views: Sequence[GroupView]) -> np.ndarray:
-    """i32[views, K]: the group of each combination in each of the views."""
     return np.indices([each.options.groups for each in views], np.int32).reshape(len(views), -1)
 
 
 def _deal(
     make: Partition, options: Any, crossed: Crossed, source: Source, rng: np.random.Generator, digits: np.ndarray
 ) -> tuple[Parts, np.ndarray]:
-    """Return the parts, and the combination i[C] of each client. Combinations that agree in the views which copy share one copy of
-    the data set."""
+    """Return the parts, and each client's combination i[C]. Those that agree in the views which copy share one copy of the data."""
     copying = [at for at, each in enumerate(crossed.views) if each.copies]
     copy = np.zeros(digits.shape[1], np.int64)
     if copying:
@@ -68,7 +64,6 @@ def _deal(
 
 
 def _count_clients(clients: int, combinations: int, crossed: Crossed) -> np.ndarray:
-    """i64[K]: how many clients each combination has."""
     product = " x ".join(f"{each.options.groups} {each.name}" for each in crossed.views)
     if crossed.shares:
         if (given := len(crossed.shares)) != combinations:
@@ -80,8 +75,7 @@ def _count_clients(clients: int, combinations: int, crossed: Crossed) -> np.ndar
 
 
 def _take_turns(own: np.ndarray, which: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Give `count` clients each of the combinations `which`. Clients take them in turn, one group of the partition after another,
-    so that each of its groups (`own` i32[C]) has its share of every combination."""
+    """Give `count` clients each of the combinations `which`, in turn over the partition's groups `own` i32[C]."""
     turn = np.concatenate([(np.arange(n) + 0.5) / n for n in count if n])
     combination = np.empty(len(own), np.int64)
     combination[np.argsort(own, kind="stable")] = np.repeat(which, count)[np.argsort(turn, kind="stable")]
@@ -89,11 +83,8 @@ def _take_turns(own: np.ndarray, which: np.ndarray, count: np.ndarray) -> np.nda
 
 
 def _with_groups(parts: Parts, own: np.ndarray, crossed: Crossed, mine: np.ndarray, step: np.ndarray) -> Parts:
-    """Add the true groups, and through which view a client would see its samples in each of them.
-
-    Args:
-        own: i32[C] the partition's groups; those of the views are `mine` i32[views, C].
-        step: i32[views] how far apart the views of neighbouring groups are; 0: the samples are copies."""
+    """Add the true groups, of the partition (`own` i32[C]) and the views (`mine` i32[views, C]), and the view of a client in each.
+    `step` i32[views]: how far apart the views of neighbouring groups are; 0: the samples are copies."""
     known = len(np.unique(own)) > 1 and own.min() >= 0
     if crossed.true_groups == "partition":
         if not known:

@@ -35,8 +35,7 @@ from cfljax.types import Array, Federation
 
 
 class InHalves(Exception):
-    """The batch is to be carried out as its two halves: it is too large for the device's memory, or one of its runs raises an
-    error, with which the others must not fail. The message says why."""
+    """Carry out the batch as its two halves: it is too large for the device's memory, or one of its runs raises an error."""
 
 
 KEEP = ("models", "labels", "none")
@@ -111,8 +110,7 @@ def describe_plan(parts: Assembled, width: int, machine: Machine) -> str:
 def _simulate(
     batch: Batch, parts: Assembled, progress: OnProgress | None, checkpoints: Checkpoints | None, until: int | None
 ) -> list[Output]:
-    """Simulate the batch, from its checkpoint if it has one that fits. Processes other than process 0 have no `checkpoints`; they
-    go on from what process 0 has loaded."""
+    """Simulate the batch, from its checkpoint if one fits; processes without `checkpoints` go on from process 0's."""
 
     def after_chunk(done: int, accuracy: np.ndarray) -> None:
         known = accuracy[np.isfinite(accuracy)]

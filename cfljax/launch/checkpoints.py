@@ -54,8 +54,7 @@ def seconds_between() -> float:
 
 
 class Checkpoints:
-    """The checkpoints of one batch in a store. The folder's log says which process began the batch, on which machine and when, and
-    when the batch was done."""
+    """The checkpoints of one batch in a store; the folder's log says who began it, where and when, and when it was done."""
 
     def __init__(self, store: CheckpointStore, batch: str, every: float | None = None):
         self.store, self.batch = store, batch

@@ -1,5 +1,4 @@
-"""Progress of a sweep on the terminal: a bar for each running batch and one for the sweep, or a plain line every few seconds if the
-output is no terminal."""
+"""Progress of a sweep: a bar for each running batch and one for the sweep, or without a terminal a line every few seconds."""
 
 from __future__ import annotations
 
@@ -116,8 +115,7 @@ class Progress:
         return ", ".join([*states, f"{max(self.runs - ended, 0)} to do"])
 
     def left(self) -> str:
-        """Estimate the time that is left, by the speed of training and by what programs took to compile so far; `?`: nothing is
-        known."""
+        """Estimate the time left, by the speed of training and what programs took to compile so far; `?`: unknown."""
         if not self.trained:
             return "?"
         busy = max(1, sum(rest > 0 for rest in self.rest))

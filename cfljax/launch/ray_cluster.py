@@ -43,8 +43,7 @@ class RayOptions:
 
 
 def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
-    """Carry out the sweep on a Ray cluster. `workers`: tasks at a time of a Ray that is started for this sweep (default: as many as
-    its cores allow)."""
+    """Carry out the sweep on a Ray cluster. `workers`: tasks at a time of a Ray started for it (default: what cores allow)."""
     chosen = options.launcher if isinstance(options.launcher, RayOptions) else RayOptions()
     before = store.read_plan() or {}
     threads, devices = before.get("threads") or chosen.cpus_per_task or 1, before.get("devices", 1)
@@ -70,8 +69,7 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
 
 
 def _order(spec: Spec, options: Options, arguments: list[str], threads: int, devices: int) -> ray_task.Order:
-    """Make the order to the tasks, without their batch. Files have absolute names, because tasks read them on the machines on which
-    they run."""
+    """Make the order to the tasks, without a batch. Files have absolute names: tasks read them on their own machines."""
     table, beside = dict(spec.table), Path(spec.file).parent
     if "plugins" in table:
         table["plugins"] = [str((beside / name).resolve()) if str(name).endswith(".py") else name for name in table["plugins"]]
@@ -102,8 +100,7 @@ class _Cluster:
         self.mailbox = ray.remote(num_cpus=0, max_restarts=-1)(ray_task.Mailbox).remote()
 
     def room(self, ahead: int) -> int:
-        """Return the number of tasks to hand over: those that run at a time, times `ahead`, so that no worker waits for this
-        process."""
+        """Return the number of tasks to hand over: those at a time, times `ahead`, so that no worker waits for this process."""
         resources = self.ray.cluster_resources()
         places = resources.get("CPU", 1) // self.threads
         if self.chosen.gpus_per_task:
@@ -158,8 +155,6 @@ def _knock(address: str) -> None:
 
 @dataclasses.dataclass
 class _Task:
-    """A batch that was handed over."""
-
     batch: Batch
     claim: Claim
     line: int
@@ -255,8 +250,7 @@ class _Writer:
             self.progress.pass_over(change, accuracy)
 
     def settle(self, reference: Value) -> list[Batch]:
-        """Keep the units that a task has returned. The result is the batches to compute in its place: none, or the halves of its
-        batch."""
+        """Keep the units that a task has returned; return the batches in its place: none, or its batch's halves."""
         task, parts = self.tasks[reference], []
         answer = self.answer(reference, task)
         if answer[0] == "error":

@@ -54,8 +54,7 @@ class Order(TypedDict, total=False):
 
 
 class Mailbox:
-    """An actor between the tasks and the writer: the messages of running tasks, and their last checkpoints, from which a task that
-    runs again goes on."""
+    """An actor between tasks and writer: messages of running tasks, and last checkpoints for tasks that run again."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[Value, ...]] = []

@@ -1,5 +1,4 @@
-"""Train runs up to a rung, from where an earlier rung has left them. Each run has a checkpoint of its own in the folder, so that
-the runs that go on may share a program with other runs than before."""
+"""Train runs up to a rung from where an earlier one left them, each with a checkpoint of its own: programs may be shared anew."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ class Curve(NamedTuple):
     rounds: list[int]
     values: list[float]
     ended: str = ""
-    """`failed`, or `lost` where no update of a round was finite; "" for a run that is well. Whether a run has diverged is judged by
-    its test loss, which no choice may look at."""
+    """`failed`, or `lost` where no update of a round was finite; else "". A choice may not look at the test loss."""
     whole: bool = False
     """Whether the run is on record and its last value is finite: it has no more rounds to come, be they fewer than the rung's."""
 
@@ -47,7 +45,12 @@ class OfRuns(Checkpoints):
 
     def _keep(self, checkpoint: Checkpoint) -> None:
         for at, run in enumerate(self.runs):
-            self.folder.save_checkpoint(run.id, *to_arrays(take_run(checkpoint, at, self.width)))
+            of_run = checkpoint._replace(
+                carry={name: np.asarray(array)[at : at + 1] for name, array in checkpoint.carry.items()},
+                rows={name: array[at : at + 1] for name, array in checkpoint.rows.items()},
+                spent=Spent(*(seconds / self.width for seconds in checkpoint.spent)),
+            )
+            self.folder.save_checkpoint(run.id, *to_arrays(of_run))
 
     def refuse(self, why: str) -> None:
         """Set the checkpoints of all runs aside."""
@@ -60,28 +63,14 @@ class OfRuns(Checkpoints):
         known = [checkpoint for checkpoint in each if checkpoint is not None]
         known += known[-1:] * (self.width - len(self.runs))  # as the batch's runs are
         each += each[-1:] * (self.width - len(self.runs))
-        return join_runs(known) if len(known) == len(each) and len({checkpoint.done for checkpoint in known}) == 1 else None
-
-
-def take_run(checkpoint: Checkpoint, at: int, runs: int) -> Checkpoint:
-    """Return the checkpoint of one run of a batch of `runs` runs."""
-    one = slice(at, at + 1)
-    return checkpoint._replace(
-        carry={name: np.asarray(array)[one] for name, array in checkpoint.carry.items()},
-        rows={name: array[one] for name, array in checkpoint.rows.items()},
-        spent=Spent(*(seconds / runs for seconds in checkpoint.spent)),
-    )
-
-
-def join_runs(each: list[Checkpoint]) -> Checkpoint:
-    """Join the checkpoints of runs that have made the same number of rounds to one of their batch."""
-    first = each[0]
-    return Checkpoint(
-        first.done,
-        {name: np.concatenate([one.carry[name] for one in each]) for name in first.carry},
-        {name: np.concatenate([one.rows[name] for one in each]) for name in first.rows},
-        Spent(*(sum(numbers) for numbers in zip(*(one.spent for one in each), strict=True))),
-    )
+        if len(known) < len(each) or len({checkpoint.done for checkpoint in known}) > 1:
+            return None
+        return Checkpoint(
+            known[0].done,
+            {name: np.concatenate([one.carry[name] for one in known]) for name in known[0].carry},
+            {name: np.concatenate([one.rows[name] for one in known]) for name in known[0].rows},
+            Spent(*(sum(numbers) for numbers in zip(*(one.spent for one in known), strict=True))),
+        )
 
 
 class Climber(NamedTuple):

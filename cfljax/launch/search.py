@@ -35,8 +35,7 @@ class Hands(NamedTuple):
 def tune(
     spec: Spec, plan: Plan, store: Store, options: Options, seeds: Iterable[int] | None = None, hands: Hands | None = None
 ) -> tuple[Table, Spec]:
-    """Carry a search out, and compare the best settings on these seeds if any are given. Return (the record, the spec of the runs
-    that the folder's plan has now). `hands`: None: this process alone."""
+    """Carry a search out, then compare the best on `seeds`. Return (its record, the plan's spec now). `hands` None: no others."""
     if seeds is not None:
         tuning.check_seeds(plan, seeds)
     table = _search(spec, plan, store, options, hands)
@@ -49,8 +48,7 @@ def tune(
 
 
 def make_last_spec(spec: Spec, plan: Plan, table: Table, seeds: Iterable[int] | None) -> Spec:
-    """Return the runs that a finished search ends with: the best settings on other seeds, or without seeds all runs that came to
-    the end."""
+    """Return the runs that a search ends with: the best settings on other seeds; without seeds, all that came to the end."""
     if seeds is None:
         return tuning.make_final_spec(spec, plan, table)
     best = tuning.make_comparison(spec, plan, table, seeds)

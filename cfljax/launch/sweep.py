@@ -195,8 +195,7 @@ class Worker(NamedTuple):
         return True
 
     def compute(self, batch: batching.Batch) -> None:
-        """Compute and store the batch's units, or its halves' if it is too large for the device or one of its runs raises an
-        error."""
+        """Compute and store the batch's units, or its halves' if it is too large for the device or a run raises an error."""
         shown = 0
         self.progress.start(format_name(batch), count_rounds(batch))
 

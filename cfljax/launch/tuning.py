@@ -1,5 +1,4 @@
-"""The record of a search, as `tune.json` has it: what each setting has scored, which of them go on to the next rung, and which are
-chosen."""
+"""The record of a search, as `tune.json` has it: the settings' scores, which go on to the next rung, which are chosen."""
 
 from __future__ import annotations
 

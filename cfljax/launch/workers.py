@@ -100,8 +100,7 @@ def choose_crew(store: Store, runs: int, workers: int | None) -> Crew | None:
 def carry_out_by_processes(
     spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str], command: str = "sweep"
 ) -> Outcome:
-    """Do `carry_out` by several processes. For a new folder, the number of threads of a run is stored in plan.json. `command`: the
-    command that the arguments are for, and that the workers run."""
+    """Do `carry_out` by several processes; a new folder's plan.json keeps a run's threads. `command`: what the workers run."""
     crew = choose_crew(store, len(spec.units()), workers)
     if crew is None:
         return carry_out(spec, store, options)
@@ -118,8 +117,7 @@ LOCAL = Entry(NoOptions, carry_out_by_processes)
 
 
 def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Options) -> int:
-    """Compute batches as worker `k/n`, first those with its share of the programs, so that each program is compiled by one
-    worker."""
+    """Compute batches as worker `k/n`, first those of its share of programs, each of which one worker compiles."""
     number, count = map(int, place.split("/"))
 
     def do(progress: Progress) -> None:
@@ -138,8 +136,7 @@ def order_batches(todo: list[Batch], number: int, count: int) -> list[Batch]:
 
 
 def as_worker(do: Callable[[Progress], None], processors: str, mark: str) -> int:
-    """Do the work of a worker on its processors, and return its exit code. `mark`: the mark of the sweep that it was started
-    for."""
+    """Do the work of a worker on its processors, for the sweep of this `mark`; return its exit code."""
     keep_to([int(p) for p in processors.split(",")])
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     progress = RelayedProgress(0)

@@ -27,7 +27,9 @@ Functions = tuple[Callable[[Array], Tree], Apply]
 def to_functions(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
     """Convert a network to functions. `sample` has the shape of a batch with one sample; `name` is for errors."""
     if isinstance(network, tuple) and len(network) == 2 and all(callable(part) for part in network):
-        return _wrap_pair(*network)
+        init, pair = network
+        takes_key = len(inspect.signature(pair).parameters) > 2
+        return init, pair if takes_key else lambda params, x, key: pair(params, x)  # noqa: ARG005
     from flax import linen
 
     if isinstance(network, linen.Module):
@@ -36,11 +38,6 @@ def to_functions(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> F
         return _wrap_nnx(cast("Callable[[nnx.Rngs], nnx.Module]", network), name)
     wanted = "a flax.linen module, a class or factory of flax.nnx modules, or a pair (init, apply)"
     raise SpecError(f'model "{name}": {network!r:.60}: must be {wanted}')
-
-
-def _wrap_pair(init: Callable[[Array], Tree], apply: Callable[..., Array]) -> Functions:
-    takes_key = len(inspect.signature(apply).parameters) > 2
-    return init, apply if takes_key else lambda params, x, key: apply(params, x)  # noqa: ARG005
 
 
 def _training_argument(call: Callable[..., object], training: bool) -> dict[str, bool]:

@@ -25,8 +25,7 @@ class Augmentation(NamedTuple):
 
 
 def make_training(how: Augmentation) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """Make the augmentation of training: (key, x f32[B, H, W, c]) -> f32[B, h, w, c]. The draws of a sample depend only on its
-    position in the batch, so that padding after it changes nothing."""
+    """Make (key, x f32[B, H, W, c]) -> f32[B, h, w, c]. A sample's draws depend on its position only, not on padding after it."""
 
     def apply(key: jax.Array, x: jax.Array) -> jax.Array:
         with jax.threefry_partitionable(True):  # otherwise a row of the draw would depend on the number of rows

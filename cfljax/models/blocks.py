@@ -12,8 +12,7 @@ MAX_ONE_HOT = 512
 """Up to this number of tokens an embedding is a product with one-hot rows: its gradient is a product, too, and no scatter."""
 
 TILE_FLOATS = 1 << 18
-"""Floats of the images that a depthwise convolution takes at a time, at least one image: a megabyte, which stays in the
-cache (measured: all at once they take 1.2 to 2.4 times as long)."""
+"""Floats of images that a depthwise convolution takes at a time: a megabyte of cache (all at once: 1.2 to 2.4 times as long)."""
 
 
 @custom_vjp(nondiff_argnums=(3, 4, 5))
@@ -52,8 +51,7 @@ def _of_group(sums: jax.Array, groups: int, shape: tuple[int, ...]) -> jax.Array
 def _gradients_of_norm(
     groups: int, most: float | None, _: float, kept: _Kept, change: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Compute the gradients by hand: fewer passes over the images than JAX derives, one for two sums and one for the gradient of
-    x."""
+    """Compute the gradients by hand: fewer passes over the images than JAX's, one for two sums and one for the gradient of x."""
     x, y, scale, mean, spread = kept
     if most is not None:
         change = jnp.where((y > 0) & (y < most), change, 0.0)
@@ -140,8 +138,7 @@ _convolve_by_shifts.defvjp(lambda x, kernel, stride: (_convolve_by_shifts(x, ker
 
 
 def pool_3_2(x: jax.Array) -> jax.Array:
-    """Take the maximum of the 3 × 3 square around every second pixel, f32[B, H, W, c] -> f32[B, ⌈H / 2⌉, ⌈W / 2⌉, c], as
-    PyTorch."""
+    """Take the maximum of the 3 × 3 square around every second pixel, f32[B, H, W, c] -> f32[B, ⌈H / 2⌉, ⌈W / 2⌉, c]."""
     for axis in (1, 2):
         widths = [(1, 1) if axis == each else (0, 0) for each in range(4)]
         wide = jnp.pad(x, widths, constant_values=-jnp.inf)
@@ -151,8 +148,7 @@ def pool_3_2(x: jax.Array) -> jax.Array:
 
 
 def embed(ids: jax.Array, table: jax.Array) -> jax.Array:
-    """Look up rows of the table f32[vocabulary, width] for tokens [B, T], which may be floats: f32[B, T, width]. A token out of
-    range counts as the nearest."""
+    """Look up rows of f32[vocabulary, width] for tokens [B, T] (floats, too): f32[B, T, width]; out of range is the nearest."""
     ids = jnp.clip(ids.astype(jnp.int32), 0, len(table) - 1)
     if len(table) <= MAX_ONE_HOT:
         return jax.nn.one_hot(ids, len(table), dtype=table.dtype) @ table
@@ -160,8 +156,7 @@ def embed(ids: jax.Array, table: jax.Array) -> jax.Array:
 
 
 def attend(queries: jax.Array, keys: jax.Array, values: jax.Array, heads: int, seen: jax.Array | None) -> jax.Array:
-    """Attend with `heads` heads: f32[B, T, width] each -> f32[B, T, width]. `seen` bool[..., T, T]: the keys (last axis) that a
-    query sees; None: all."""
+    """Attend with `heads` heads: f32[B, T, width] each -> the same. `seen` bool[..., T, T]: the keys (last axis) of a query."""
     batch, length, width = queries.shape
     split = lambda of: of.reshape(batch, length, heads, width // heads).swapaxes(1, 2)  # noqa: E731
     scores = jnp.einsum("bhqd,bhkd->bhqk", split(queries), split(keys)) / math.sqrt(width // heads)

@@ -13,7 +13,7 @@ import numpy as np
 
 from cfljax.errors import SpecError, suggest
 from cfljax.lazy import custom_jvp, jax, jnp, optax
-from cfljax.models.apply import Apply, Functions, to_functions
+from cfljax.models.apply import Apply, to_functions
 from cfljax.types import Array, Model, OfLogits, Tree
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ class Net(NamedTuple):
     """params -> f32[]: regularisation that is added to the loss."""
     first: FirstDense | None = None
     own: tuple[OfLogits, OfLogits] | None = None
-    """(loss, whether a sample is classified correctly) in place of the functions named by `loss`. In training the network may
-    return more columns than the logits, which such a loss reads."""
+    """(loss, whether correct) in place of `loss`'s functions; in training it may read more columns than the logits."""
     body: Callable[[Tree, Array], Array] | None = None
     """(params, x f32[B, ...]) -> f32[B, width] what the head gets, outside of training; None: that is found in a linen module."""
 
@@ -93,7 +92,13 @@ def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], c
     sample = jax.ShapeDtypeStruct((1, *sample_shape), jnp.float32)
     if net.evaluation is not None:
         sample = jax.eval_shape(net.evaluation, sample)
-    (init, apply), shapes, logits = _trace_shapes(name, net.network, sample)
+    try:
+        init, apply = to_functions(net.network, sample, name)
+        shapes = jax.eval_shape(lambda: init(jax.random.key(0)))
+        logits = jax.eval_shape(lambda params, x: apply(params, x, None), shapes, sample)
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: flax's own
+        reason = str(error).strip().split("\n")[0]
+        raise SpecError(f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}') from error
     wanted, got = (1, 1 if net.loss == "sigmoid" else classes), getattr(logits, "shape", type(logits).__name__)
     if got != wanted:
         need = f'must be {wanted} for {classes} classes with loss "{net.loss}"'
@@ -126,8 +131,7 @@ def part_of(model: Model, prefix: str) -> np.ndarray:
 
 
 def head_of(model: Model) -> str:
-    """Return the path of the head: the last dense layer (a kernel of two axes, and a bias or none) in the order of names and their
-    numbers. Raises a SpecError if there is none."""
+    """Return the path of the head: the last dense layer in the order of names and numbers. A SpecError if there is none."""
     paths = paths_of(model)
     layers: dict[str, set[tuple[str, int]]] = {}
     for path, leaf in paths:
@@ -139,12 +143,15 @@ def head_of(model: Model) -> str:
         raise SpecError(
             f'model "{model.name}": no dense layer that could be its head: name parts by their paths' + suggest("head", names)
         )
-    return max(dense, key=_natural_key)
+    return max(dense, key=lambda path: [(p.isdigit(), int(p) if p.isdigit() else 0, p) for p in re.split(r"(\d+)", path) if p])
 
 
-def _natural_key(path: str) -> list[tuple[bool, int, str]]:
-    """Split a path into a sort key by which "dense_10" comes after "dense_9"."""
-    return [(piece.isdigit(), int(piece) if piece.isdigit() else 0, piece) for piece in re.split(r"(\d+)", path) if piece]
+def find_head(model: Model) -> str | None:
+    """Return the path of the head as `head_of` does; None if there is none."""
+    try:
+        return head_of(model)
+    except SpecError:
+        return None
 
 
 def make_flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Array], Callable[[Array], Tree]]:
@@ -175,21 +182,9 @@ def make_flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Arra
     return sum(sizes), ravel, unravel
 
 
-def _trace_shapes(name: str, network: Network, sample: jax.ShapeDtypeStruct) -> tuple[Functions, Tree, object]:
-    """Return the network's functions, and the shapes of its parameters and of its output for one sample."""
-    try:
-        init, apply = to_functions(network, sample, name)
-        shapes = jax.eval_shape(lambda: init(jax.random.key(0)))
-        return (init, apply), shapes, jax.eval_shape(lambda params, x: apply(params, x, None), shapes, sample)
-    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: flax's own
-        reason = str(error).strip().split("\n")[0]
-        raise SpecError(f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}') from error
-
-
 @custom_jvp()
 def cross_entropy(logits: Array, y: Array) -> Array:
-    """Compute −log softmax(logits f32[B, C])[y], f32[B]; 0 for a label out of range. Its derivative is written out: automatic
-    differentiation takes an accelerator twice as many kernels."""
+    """Compute −log softmax(logits f32[B, C])[y], f32[B]; 0 out of range. Its own derivative takes half the kernels."""
     return _losses_and_powers(logits, y)[0]
 
 
@@ -230,8 +225,7 @@ def _sigmoid() -> tuple[OfLogits, OfLogits]:
 
 
 def _several() -> tuple[OfLogits, OfLogits]:
-    """Return (loss, correct) for one logit per class and y of 0 and 1 for each: the mean loss of a sample's labels; correct if all
-    are."""
+    """Return (loss, correct) for y of 0 and 1 per class: the mean loss of a sample's labels; correct if all are."""
 
     def loss(logits: Array, y: Array) -> Array:
         logits = logits.astype(_real(logits))

@@ -115,7 +115,8 @@ def rename_arrays(arrays: Arrays, blocks: Sequence[str], where: str) -> Arrays:
     if len(theirs) != len(blocks):
         raise SpecError(f"{where}: its network has {len(theirs)} blocks, and the model {len(blocks)}")
     ours = dict(zip(theirs, blocks, strict=True))
-    inside = {begin: _choose_table(family, begin, plain) for begin in theirs}
+    whole = {b: [table for table in family.inside if all(f"{b}{layer}.weight" in plain for layer in table)] for b in theirs}
+    inside = {begin: (tables or family.inside[-1:])[0] for begin, tables in whole.items()}
     found: dict[str, np.ndarray] = {}
     for name, array in plain.items():
         begin = _find_block(family, name)
@@ -137,11 +138,6 @@ def _find_block(family: Family, name: str) -> str:
     """Return the prefix of the block that a parameter belongs to; "" outside of blocks."""
     found = re.match(family.block, name)
     return "" if found is None else found[0]
-
-
-def _choose_table(family: Family, begin: str, arrays: Arrays) -> Mapping[str, str]:
-    whole = (table for table in family.inside if all(f"{begin}{layer}.weight" in arrays for layer in table))
-    return next(whole, family.inside[-1])
 
 
 def _rename(table: Mapping[str, str], name: str) -> str:

@@ -113,8 +113,7 @@ _convolve_xla.defvjp(lambda x, kernel, stride: (_convolve_pixels(x, kernel, stri
 
 
 def _to_squares(x: jax.Array, stride: int) -> jax.Array:
-    """Reshape each square of stride · stride pixels to one pixel, zeros outside: a convolution with a stride is one without for
-    these."""
+    """Reshape squares of stride · stride pixels to one pixel, zeros outside: for these a stride is one."""
     if stride == 1:
         return x
     x = jnp.pad(x, ((0, 0), *((0, -side % stride) for side in x.shape[1:3]), (0, 0)))
@@ -147,8 +146,7 @@ def _count_tiles(batch: int, size: int, least: int) -> tuple[int, int]:
 
 @custom_vjp()
 def pool_2_2(x: jax.Array) -> jax.Array:
-    """Take the maximum of each 2 × 2 square, f32[B, H, W, c] -> f32[B, H // 2, W // 2, c]; an odd last row or column is left out.
-    In a tie the gradient goes to the first."""
+    """Take the maximum of each 2 × 2 square, f32[B, H // 2, W // 2, c], odd ends left out. A tie's gradient goes to the first."""
     return _find_largest(x)[0]
 
 
@@ -177,8 +175,7 @@ pool_2_2.defvjp(
 
 
 def pool_3_2(x: jax.Array) -> jax.Array:
-    """Take the maximum of 3 × 3 squares at steps of 2, f32[B, H, W, c] -> f32[B, ⌈H / 2⌉, ⌈W / 2⌉, c], padded as TensorFlow's
-    SAME."""
+    """Take the maximum of 3 × 3 squares at steps of 2, -> f32[B, ⌈H / 2⌉, ⌈W / 2⌉, c], padded as TensorFlow's SAME."""
     return _pool_axis(_pool_axis(x, 1), 2)
 
 

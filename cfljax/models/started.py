@@ -13,7 +13,7 @@ import numpy as np
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.keys import fold
 from cfljax.lazy import jax, jnp
-from cfljax.models.flat import FirstDense, Net, NetForward, as_model, head_of, make_flattening, paths_of
+from cfljax.models.flat import FirstDense, Net, NetForward, as_model, find_head, head_of, make_flattening, paths_of
 from cfljax.models.options import common_options
 from cfljax.models.starts import to_normal
 from cfljax.models.weights import Start, read_start
@@ -58,8 +58,7 @@ def apply_start(model: Model, options: object, lora: Adapters | None) -> Model:
 
 
 def _make_draw(model: Model, start: Start, jitter: float) -> Callable[[Array], Array]:
-    """Return key -> f32[d]: the start with noise of `jitter` times the spread of each parameter; parameters that the file lacks are
-    drawn."""
+    """Return key -> f32[d]: the start, `jitter` times each parameter's spread as noise; what the file lacks is drawn."""
     sizes = [math.prod(leaf.shape) for _, leaf in paths_of(model)]
     edges = np.cumsum(sizes)[:-1]
     spread = np.repeat([float(np.std(part)) for part in np.split(start.flat, edges)], sizes).astype(np.float32)
@@ -164,7 +163,7 @@ def split_features(model: Model) -> tuple[Callable[[Tree, Array], tuple[Array, A
 
 def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Model:
     leaves = dict(paths_of(model))
-    head = _find_head(model)
+    head = find_head(model)
     kernels = {name: sides for name in leaves if (sides := _adapter_shape(name, leaves, lora, head)) is not None}
     if not kernels:
         raise SpecError(f'train.lora.where = "{lora.where}": model "{model.name}" has no such layer')
@@ -218,13 +217,6 @@ def _adapter_shape(name: str, leaves: dict[str, jax.ShapeDtypeStruct], lora: Ada
         return None
     inputs = math.prod(shape[: len(shape) - 1 if own == "out" else 1])  # heads × numbers of a head are what "out" gets
     return inputs, math.prod(shape) // inputs
-
-
-def _find_head(model: Model) -> str | None:
-    try:
-        return head_of(model)
-    except SpecError:
-        return None
 
 
 def _check_known(model: Model, start: Start, but: str | None, what: str) -> None:

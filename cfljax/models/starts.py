@@ -1,5 +1,4 @@
-"""Initial weights of the models of this package. All numbers of a model come from one draw: a draw per parameter, as in flax,
-takes seconds to compile."""
+"""Initial weights of the package's models, from one draw: a draw per parameter, as in flax, takes seconds to compile."""
 
 from __future__ import annotations
 

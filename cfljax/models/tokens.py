@@ -1,5 +1,4 @@
-"""Models of sequences of tokens: an LSTM of characters and a small transformer. They predict the token after a sequence, or its
-class."""
+"""Models of sequences of tokens: an LSTM of characters and a small transformer, for the next token or the class."""
 
 from __future__ import annotations
 

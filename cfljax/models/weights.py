@@ -10,7 +10,7 @@ import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.lazy import jax, load
-from cfljax.models.flat import Net, head_of, paths_of
+from cfljax.models.flat import Net, find_head, paths_of
 from cfljax.models.foreign import blocks_of, rename_arrays
 from cfljax.types import Model
 
@@ -48,8 +48,7 @@ def has_batch_statistics(path: str) -> bool:
 
 
 def replace_net_norm(made: Network | Net) -> Network | Net:
-    """Give the network batch normalisation with fixed means and variances instead of group normalisation, if it supports that. They
-    do not train, so its body must be frozen."""
+    """Give the network batch normalisation with fixed statistics, if it can; its body must be frozen."""
     from cfljax.models.nets_images import replace_norm
 
     net = made if isinstance(made, Net) else Net(made)
@@ -92,7 +91,7 @@ def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: boo
     else:
         arrays = dict(rename_arrays(arrays, blocks_of(names), where))
         named, taken = _from_torch(arrays, leaves, forget_bias, flattened)
-    head = head_of(model) if _has_head(model) else None
+    head = find_head(model)
     flat, known, at, misfit, missing = np.zeros(model.size, np.float32), np.zeros(model.size, bool), 0, "", []
     for name, leaf in leaves:
         size, found = math.prod(leaf.shape), named.get(name.replace("/", "."))
@@ -112,7 +111,8 @@ def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: boo
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         raise SpecError(f'{where}: does not fit model "{model.name}": {missing[0]}{more}')
     if misfit:  # of a head one half alone would be of no use
-        known[_mark_prefix(model, f"{head}/")] = False
+        of_head = [name.startswith(f"{head}/") for name in names]
+        known[np.repeat(of_head, [math.prod(leaf.shape) for _, leaf in leaves])] = False
     if not np.isfinite(flat).all():
         raise SpecError(f"{where}: holds numbers that are not finite")
     batches = sum(name.endswith(STATISTICS[0]) and name not in taken for name in arrays)
@@ -135,23 +135,10 @@ def _describe_spare(arrays: dict[str, np.ndarray], taken: set[str], counted: int
     return tuple(words)
 
 
-def _has_head(model: Model) -> bool:
-    try:
-        return bool(head_of(model))
-    except SpecError:
-        return False
-
-
-def _mark_prefix(model: Model, prefix: str) -> np.ndarray:
-    leaves = paths_of(model)
-    return np.repeat([name.startswith(prefix) for name, _ in leaves], [math.prod(leaf.shape) for _, leaf in leaves])
-
-
 def _from_torch(
     arrays: dict[str, np.ndarray], leaves: list[tuple[str, jax.ShapeDtypeStruct]], forget_bias: float, flattened: bool
 ) -> tuple[dict[str, np.ndarray], set[str]]:
-    """Convert arrays of PyTorch's modules to our names, and list the names that were looked for: the inverse of
-    `export.state_dict`."""
+    """Convert arrays of PyTorch's modules to our names, and list those looked for: the inverse of `export.state_dict`."""
     kinds = {name: leaf.shape for name, leaf in leaves}
     found: dict[str, np.ndarray] = {}
     taken: set[str] = set()

@@ -43,8 +43,7 @@ class Picture(NamedTuple):
 
 
 def picture(ranks: Ranks) -> Picture:
-    """An axis of mean ranks, a name for each method (the better half on the left, best first), bars over methods that do not differ
-    significantly, and the critical difference above the axis."""
+    """An axis of mean ranks with names (the better half left), bars over methods that do not differ, and the difference."""
     k = len(ranks.names)
     left, right = NAMES + MARGIN, WIDTH - NAMES - MARGIN
 

@@ -57,8 +57,7 @@ class Curves(NamedTuple):
     runs: int
     """The number of runs that are averaged."""
     stopped: tuple[int, ...] = ()
-    """The rounds after which `train.stop` has ended runs, ascending; such a run keeps its last values in the means of the
-    history and the diagnostics."""
+    """The rounds after which `train.stop` has ended runs, ascending; such a run keeps its last values in the means."""
     changes: tuple[int, ...] = ()
     """The evaluations, by their rounds, that see clients in other true groups than the one before (`data.drift`)."""
     setup: float = 0.0

@@ -52,8 +52,7 @@ STYLE: dict[Any, Any] = {
 
 
 def render(data: ReportData, names: Sequence[str] = (), dpi: int = 200) -> Iterator[tuple[str, bytes]]:
-    """(file name, bytes) of the figures of these names, else of all, one after the other. Figures without any numbers to draw are
-    left out. `dpi`: dots per inch of PNG files."""
+    """(file name, bytes) of the figures of these names, else all, without empty ones. `dpi`: dots per inch of PNG files."""
     import matplotlib
 
     plain = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith("backend")}  # not those of a matplotlibrc
@@ -86,8 +85,7 @@ Line = tuple[np.ndarray, Band] | None
 def _lines(
     data: ReportData, pick: Callable[[Curves], Line], x: str, y: str, percent: bool = False, ends: bool = False, stops: bool = False
 ) -> Figure | None:
-    """The line that `pick` returns for each configuration; None if there is no line. `ends`: mark the last point of each.
-    `stops`: mark where runs were ended, on an axis of rounds."""
+    """The line of `pick` for each configuration; None if none. `ends`: mark each last point; `stops`: where runs were ended."""
     figure, axes = _axes(height=max(SIZE[1], 0.2 + LINE * len(data.drawn)))
     factor = 100 if percent else 1
     for configuration, curves, (shade, dash) in zip(data.drawn, data.curves, styles(data), strict=True):

@@ -62,7 +62,6 @@ class LivePage:
     """The page of a sweep that is being computed."""
 
     def __init__(self, folder: str | os.PathLike[str], sweep: Table, target: float | None, show: bool):
-        """`show`: open it in the browser."""
         self.folder, self.sweep, self.target = folder, sweep, target
         self.path, self.next = default_folder([folder]) / PAGE, 0.0
         if show or not self.path.exists():
@@ -72,8 +71,7 @@ class LivePage:
             print(f"cfljax: --open: no browser was found; open {self.path}", file=sys.stderr)
 
     def write(self) -> None:
-        """Write the page, but not again within EVERY seconds, and for a fiftieth of the time at most. If it cannot be written, the
-        sweep goes on."""
+        """Write the page, at most every EVERY seconds and for a fiftieth of the time. If it cannot be, the sweep goes on."""
         if (began := time.monotonic()) < self.next:
             return
         with contextlib.suppress(Exception):
@@ -83,8 +81,7 @@ class LivePage:
 
 
 def report(results: str | os.PathLike[str] | Results, figures: bool = False) -> Path:
-    """Write the report of a results folder DIR, or of its results if they are read already, into DIR/report; return the path of
-    the page. `figures`: with figures for papers."""
+    """Write the report of a results folder, or of its results, into DIR/report; return the page. `figures`: those for papers."""
     folder, target = (results.store.folder, results.target) if isinstance(results, Results) else (results, None)
     return write(read([results], target), default_folder([folder]), figures)
 

@@ -22,8 +22,7 @@ class Damaged(ValueError):
 
 
 def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return an npz file, the same bytes for the same arrays. Integers (labels, mostly repeats) are compressed, and what is small
-    (histories shrink to half); models are not."""
+    """Return an npz file, the same bytes for the same arrays. Integers (mostly repeats) and what is small are compressed."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, each in arrays.items():

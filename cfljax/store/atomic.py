@@ -91,8 +91,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_bytes(path: Path, expected: int | None = None) -> bytes:
-    """Return the bytes of a regular file, never through a symbolic link. Raise an OSError, or a ValueError if it has another size
-    than expected."""
+    """Return a regular file's bytes, never through a symbolic link; an OSError, or a ValueError for another size."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(descriptor, "rb") as file:
         info = os.fstat(descriptor)

@@ -1,5 +1,4 @@
-"""A small copy of a results folder, to be kept beside the code: the same folder format, without models and checkpoints, with the
-last labels alone, and without diagnostics of many numbers."""
+"""A small copy of a results folder, to be kept beside the code: no models, checkpoints, long diagnostics, earlier labels."""
 
 from __future__ import annotations
 

@@ -96,7 +96,6 @@ class Folder:
         return [e for e in events if isinstance(e, dict) and isinstance(e.get("time"), float) and isinstance(e.get("event"), str)]
 
     def _bytes(self, path: Path, expected: int | None = None) -> bytes:
-        """Read the file's bytes; Damaged for anything but a plain file of the right size."""
         try:
             return atomic.read_bytes(path, expected)
         except FileNotFoundError:
@@ -107,8 +106,7 @@ class Folder:
             raise Damaged(f"{path.name}: {getattr(error, 'strerror', None) or error}") from error
 
     def _move(self, path: Path, name: str = "damaged") -> Path:
-        """Move a file, if it is there, to the folder of this name in the results folder, beside others of its name; return its new
-        path."""
+        """Move a file, if it is there, to the folder of this name in the results folder; return its new path."""
         with atomic.store_errors(path):
             folder = self.folder / name
             folder.mkdir(exist_ok=True)

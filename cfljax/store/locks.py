@@ -1,9 +1,7 @@
 """Locks that tell processes sharing a folder which of them works on which batch.
 
-A claim is an `flock` on `locks/<name>.lock`. The kernel drops it the moment its owner dies, so nothing has to guess
-whether an owner is still alive, no heartbeat has to be written, and nobody waits for the dead; Linux passes it on to
-an NFS server, so it holds between machines, too. A lock file with process number and machine alone would need both.
-"""
+A claim is an `flock` on `locks/<name>.lock`, which the kernel drops the moment its owner dies: no heartbeat, no guess. Linux
+passes it on to an NFS server, so it holds between machines, too."""
 
 from __future__ import annotations
 
@@ -82,7 +80,6 @@ def claim(path: Path, wait: bool = False) -> Claim:
 
 
 def _try_lock(path: Path, wait: bool) -> Claim | None:
-    """Take the lock as `claim` does; None if the file has disappeared meanwhile."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     held = False
     try:
@@ -119,8 +116,7 @@ def _sign(descriptor: int) -> None:
 
 
 def list_owners(folder: Path) -> dict[str, Note]:
-    """Map names to the owners of their locks, from the notes in the lock files. Locks of dead processes of this machine are left
-    out. No lock is taken, so claims are not disturbed."""
+    """Map names to the owners of their locks, by the lock files' notes, without dead processes here. Claims are not disturbed."""
     held = {}
     for path in sorted(folder.glob("*.lock")):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):

@@ -11,8 +11,7 @@ from cfljax.software import software, version
 
 
 def provenance() -> Table:
-    """Return {versions, device, git} for a record; git is None outside a repository or without git. Each is looked up once per
-    process."""
+    """Return {versions, device, git} for a record; git is None without it. Each is looked up once per process."""
     return {"versions": {"cfljax": version("cfljax"), **software()}, "device": device(), "git": git()}
 
 

@@ -104,8 +104,7 @@ def _counts(value: object) -> bool:
 
 
 def encode(content: Table, compact: bool = False) -> bytes:
-    """Seal JSON. The order of keys is kept; numbers that are not finite are written as Python writes them (NaN). `compact`: each
-    key has one line."""
+    """Seal JSON in the order of keys, NaN written as Python does. `compact`: each key has one line."""
     if not content:
         raise ValueError("an empty record")
     if compact:

@@ -49,8 +49,7 @@ def unify_paths(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
 
 
 def make_rows(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]] | None) -> list[Record]:
-    """Return the records with the plan's labels and the options in which they differ: a run that two rows of the table share
-    appears in both. `called`: the plan's list; None: there is no plan."""
+    """Return the records with the plan's labels (`called`; None: no plan) and what differs; a run of two rows is there twice."""
     complete = _complete(list(records.values()))
     ids = dict(zip(records, complete, strict=True))
     asked = list(_label_by_plan(ids, called or (), called is None and _data_follow(complete)))
@@ -75,8 +74,7 @@ def find_differing(views: Iterable[Iterable[tuple[Key, Value]]]) -> set[Key]:
 
 
 def _label_by_plan(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]], follow: bool) -> Iterator[Record]:
-    """Yield the records in order, labelled by the plan; a record that the plan does not list keeps its label. `follow`: the data
-    are drawn from the runs' own seeds."""
+    """Yield the records in order, labelled by the plan where it lists them. `follow`: data are drawn from the runs' seeds."""
     names: dict[str, list[tuple[str, bool]]] = {}
     for entry in called:
         for run in entry["units"]:
@@ -87,7 +85,7 @@ def _label_by_plan(records: Mapping[str, Record], called: Iterable[Mapping[str, 
 
 
 def _data_follow(records: list[Record]) -> bool:
-    """Return whether the data of all runs were drawn from the runs' own seeds, as far as records say it without a plan."""
+    """Return whether all data were drawn from the runs' own seeds, as far as records say it."""
     pairs = [(record["seed"], (record["config"].get("data") or {}).get("seed")) for record in records]
     return len({seed for seed, _ in pairs}) > 1 and all(seed == drawn for seed, drawn in pairs)
 
@@ -119,13 +117,11 @@ def _list_options(record: Record) -> list[tuple[Key, Value]]:
 
 
 def _group(section: str, table: Mapping[str, Value]) -> str:
-    """Return the group of a table; tables of one group have the same options."""
     return f"{section} {table.get('name')} {table.get('partition')}" if section == "data" else f"{section} {table.get('name')}"
 
 
 def _complete(records: list[Record]) -> list[Record]:
-    """Give all records of a group the same options in all tables: a missing one is at its default. Options of data that are
-    separate for source and partition in some records are separate in all."""
+    """Give all records of a group the same options: a missing one is at its default, one of a side of the data apart in all."""
     configs = [dict(record["config"]) for record in records]
     for section in _SECTIONS:
         groups: dict[str, list[Record]] = {}
@@ -172,7 +168,6 @@ def _find_default(section: str, table: Mapping[str, Value], name: str) -> Value:
 
 
 def _option_classes(section: str, table: Mapping[str, Value]) -> Iterator[type]:
-    """Yield the classes of the options of a table, as far as this process knows them."""
     from cfljax.config.data import DataOptions
     from cfljax.config.train import Train
     from cfljax.data import SOURCES
@@ -208,7 +203,6 @@ def _list_files(record: Record) -> Iterator[tuple[Files, str]]:
 
 
 def _get_option(table: Mapping[str, Value], option: str) -> Value:
-    """Return the value of an option in a table; a dotted one is in a table in it, as `clock.trace`."""
     name, _, inner = option.partition(".")
     value = table.get(name)
     if not inner:

@@ -61,7 +61,6 @@ def _average_beside(curves: Mapping[str, np.ndarray], window: slice, name: str) 
 
 
 def _summarise_clock(curves: Mapping[str, np.ndarray], reached: np.ndarray) -> dict[str, float | None]:
-    """Return the simulated seconds of the run, of its clients' devices, and to the target; empty without a simulated clock."""
     if "clock_s" not in curves:
         return {}
     to_target = float(curves["clock_s"][reached[0]]) if len(reached) else None
@@ -69,8 +68,7 @@ def _summarise_clock(curves: Mapping[str, np.ndarray], reached: np.ndarray) -> d
 
 
 def _find_best(curves: Mapping[str, np.ndarray]) -> int | None:
-    """Return the evaluation with the highest validation accuracy, in a tie the least validation loss, then the first; None without
-    validation."""
+    """Return the evaluation of the highest validation accuracy, in a tie the least loss, then the first; None without."""
     accuracy = curves.get("val_accuracy", np.zeros(0))
     known = np.flatnonzero(np.isfinite(accuracy))
     if not len(known):
@@ -112,8 +110,7 @@ def summarise_drift(history: Mapping[str, ArrayLike], spans: Sequence[tuple[int,
 
 
 def _count_recovery(rounds: np.ndarray, accuracy: np.ndarray, begin: int, last: int, end: float) -> int | None:
-    """Count the rounds after `last` until the accuracy is what it was before `begin`; None if that is not before the round
-    `end`."""
+    """Count the rounds after `last` until the accuracy is as before `begin`; None if that is not before round `end`."""
     before = accuracy[rounds < begin]
     if not len(before) or not math.isfinite(before[-1]):
         return None

@@ -129,7 +129,6 @@ class Store(Folder):
         return self.units / f"{id}.json"
 
     def _record(self, id: str) -> Table:
-        """Read and check the record; FileNotFoundError, or Damaged."""
         record = records.decode(self._bytes(self._record_file(id)))
         schema = record.get("schema")
         if isinstance(schema, int) and schema > records.SCHEMA:
@@ -159,8 +158,7 @@ class Store(Folder):
         return Unit(record, npz.unpack(self._array_bytes(id, record), prefixes))
 
     def _set_aside(self, id: str, problem: Exception | None = None) -> None:
-        """Move a damaged unit's files to DIR/damaged, with a warning, unless another process is writing them (it may be between
-        its two renames)."""
+        """Move a damaged unit's files to DIR/damaged, with a warning, unless another process is between its two renames."""
         if self.read_only:
             if f"{id}{_WRITING}" in locks.list_owners(self.locks):
                 return None

@@ -80,7 +80,7 @@ def test_runs_may_pause_in_one_batch_and_go_on_in_another(tmp_path, searched):
     assert any(run.id in kept for run in runs)
     for run in runs:
         _, arrays = store.read(run.id)
-        (_, once), *_ = run_batch(rung.batching.batches([run], 1)[0], describe_machine(), "labels")
+        (_, once), *_ = run_batch(rung.batching.make_batches([run], 1)[0], describe_machine(), "labels")
         assert all(np.array_equal(arrays[name], once[name], equal_nan=True) for name in arrays)
 
 
