@@ -86,7 +86,7 @@ Line = tuple[np.ndarray, Band] | None
 def _lines(
     data: ReportData, pick: Callable[[Curves], Line], x: str, y: str, percent: bool = False, ends: bool = False, stops: bool = False
 ) -> Figure | None:
-    """The line that `pick` returns for each configuration; None if there is no line. `ends`: mark the last point of each.
+    """Draw the line that `pick` returns for each configuration; None if there is no line. `ends`: mark the last point of each.
     `stops`: mark where runs were ended, on an axis of rounds."""
     figure, axes = _axes(height=max(SIZE[1], 0.2 + LINE * len(data.drawn)))
     factor = 100 if percent else 1
@@ -114,7 +114,7 @@ def _lines(
 
 
 def _name(text: str) -> str:
-    """A name for a legend: shortened, without mathematics, and without a leading underscore, which would hide it."""
+    """Shorten a name for a legend, without mathematics, and without a leading underscore, which would hide it."""
     short = (text if len(text) <= 44 else text[:43] + "…").replace("$", r"\$")
     return f"\u200b{short}" if short.startswith("_") else short
 
@@ -178,7 +178,7 @@ def _seconds(each: Curves) -> Line:
 
 
 def _after_round_0(spent: np.ndarray, band: Band) -> Line:
-    """What was spent and the band, without round 0: what a method does before it counts in the first round."""
+    """Return what was spent and the band, without round 0: what a method does before it counts in the first round."""
     return spent[1:], Band(*(values[1:] for values in band))
 
 
@@ -209,7 +209,7 @@ def _methods(data: ReportData) -> Figure | None:
 def _stacked(
     data: ReportData, rows: Sequence[Sequence[float]], label: str, colours: Sequence[int], names: Sequence[str] = ()
 ) -> Figure | None:
-    """A bar for each configuration, of parts in these colours; with `names` a legend of the parts."""
+    """Draw a bar for each configuration, of parts in these colours; with `names` a legend of the parts."""
     if not any(map(len, rows)):
         return None
     figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))

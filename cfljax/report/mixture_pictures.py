@@ -56,8 +56,8 @@ def mixtures(
     colours: Callable[[np.ndarray, np.ndarray], dict[int, int]],
     labels: np.ndarray | None = None,
 ) -> list[Mixture]:
-    """The pictures of the clients and of the rounds, as far as the record has them. `group` i32[C]: the true groups; None: unknown.
-    `colours`: (labels i32[1, C], group i32[C]) -> label -> number of its colour. `labels` i32[E, C]: those of the run; None: they
+    """Return the pictures of clients and rounds, as far as the record has them. `group` i32[C]: the true groups; None: unknown.
+    `colours`: (labels i32[1, C], group i32[C]) -> label -> index of its colour. `labels` i32[E, C]: the run's; None: they
     were not kept, and as many models as clients are taken for the clients' own."""
     last = last_weights(diagnostics)
     if last is None:
@@ -85,7 +85,7 @@ def mixtures(
 
 
 def _each_its_own(labels: np.ndarray) -> bool:
-    """Whether each client that has a label has the model of its own number, as where clients mix each other's models."""
+    """Return whether each client that has a label has the model with its own index, as if clients mix each other's models."""
     known = labels >= 0  # newcomers have none
     return bool(known.any() and (labels == np.arange(labels.shape[1]))[known].all())
 
@@ -100,7 +100,7 @@ def _of_clients(weights: np.ndarray, group: np.ndarray, painted: np.ndarray) -> 
 
 
 def _of_rounds(over: np.ndarray, rounds: np.ndarray, painted: np.ndarray, clients: int) -> Mixture:
-    """A lane for each true group, over f[E, G, K]."""
+    """Make a lane for each true group, over f[E, G, K]."""
     columns = spaced(len(rounds), MOST_ROUNDS)
     lane = max(4, LANE // over.shape[1])
     at = (np.arange(lane) + 0.5) / lane

@@ -82,7 +82,7 @@ class Controlled(PersonalConfig):
         return "its h_i contain dropped numbers already"
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Sums of updates, and of control vectors."""
+        """Count the sums of updates, and of control vectors."""
         return (2 if self.own_steps else 1) * rounds, 0
 
 

@@ -75,7 +75,7 @@ def _seeds(claim: Claim, section: Section) -> list[tuple[float, bool]]:
 
 
 def effects(found: dict[str, list[Row]]) -> str:
-    """The figure of these panels."""
+    """Draw the figure of these panels."""
     parts, tops = [], [0.0] * COLUMNS
     for title, rows in found.items():
         column = tops.index(min(tops))

@@ -34,5 +34,5 @@ def interval(values: Mapping[Hashable, float]) -> tuple[float, float]:
 
 
 def _data(draw: Hashable) -> Hashable:
-    """The draw of the data of a (seed, draw of the data)."""
+    """Return the draw of the data of a (seed, draw of the data)."""
     return draw[1] if isinstance(draw, tuple) else None
