@@ -100,7 +100,7 @@ def memory() -> Row:
 
 
 def wide(name: str, folder: Path, tiny: bool, widths: tuple[int, ...] = ()) -> list[Row]:
-    """Time runs side by side, the narrowest first, so that the peak of the memory is that of the width."""
+    """Time runs side by side, the narrowest first, so that each peak of the memory belongs to its width."""
     workload = ALL["toy" if tiny and name not in QUICKSTART else name]
     place, words = data_folder(workload, folder)
     rounds = 2 if tiny else ROUNDS[name]
@@ -147,7 +147,7 @@ def precision(name: str, folder: Path, tiny: bool) -> list[Row]:
 
 
 def agreement(_: str, folder: Path, tiny: bool) -> list[Row]:
-    """Compare models after two rounds with those of a CPU in another process."""
+    """Compare models after two rounds with the models of a CPU in another process."""
     names = ("Q", "QI") if tiny else ("Q", "QI", "W1", "W3")
     code = (
         "import sys, numpy as np; from pathlib import Path; from benchmarks import accelerator_pieces as p; f = Path(sys.argv[1]); "

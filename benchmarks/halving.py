@@ -1,6 +1,6 @@
 """Successive halving (`cfljax tune`) against the full grid with the same rounds: what each spends, and what it chooses. On the
 digits of scikit-learn, with 40 clients and a hidden layer of 64; 27 settings of each method. Each seed draws the partition and the
-model anew, and is a search of its own; what was chosen is then run on fresh seeds.
+model again, and is a search of its own; what was chosen is then run on fresh seeds.
 
     python -m benchmarks.halving [--seeds 3] [--fresh 3] [--out FOLDER] [--json FILE]
 """

@@ -1,5 +1,5 @@
 """What all systems of a comparison share, written once as an .npz: the clients' samples, who takes part in which round, and
-the first models. The partition, the draws and the models are those of cfljax itself."""
+the first models. cfljax itself makes the partition, the draws and the models."""
 
 from __future__ import annotations
 

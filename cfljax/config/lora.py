@@ -1,4 +1,4 @@
-"""The table `train.lora`: adapters that train in place of a model's kernels; and what goes with a start from a file."""
+"""The table `train.lora`: adapters that train instead of a model's kernels; and options of a start from a file."""
 
 from __future__ import annotations
 

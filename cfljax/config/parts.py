@@ -41,7 +41,7 @@ def read_frozen(value: Value) -> tuple[str, ...] | None:
 
 
 def list_pairs(options: MethodConfig, train: Train) -> Pairs:
-    """Return the parts of a run: those of `train.parts` and `train.freeze`, or the method's own; () if models are shared whole."""
+    """Return the parts of a run: from `train.parts` and `train.freeze`, or the method's own; () if models are shared whole."""
     return options.parts or (*(train.parts or {}).items(), *((name, "frozen") for name in read_frozen(train.freeze) or ()))
 
 

@@ -126,7 +126,7 @@ def merge_equal(runs: Iterable[Run]) -> list[Run]:
 
 def add_varies(runs: list[Run]) -> list[Run]:
     """Add to each run the options that differ between the runs. Options of a data set, a partition, a model or a method are
-    compared with those of the same name: if names differ, the names show it."""
+    compared with options of the same name: if names differ, the names show it."""
     values: dict[tuple[str, str], set[str]] = {}
     views: dict[int, list[tuple[tuple[str, str], Value]]] = {}
     apart = {f"{data.name}/{data.partition} {name}" for data in {id(r.data): r.data for r in runs}.values() for name in data.apart}

@@ -18,7 +18,7 @@ from cfljax.registry.options import Table, check, option, show
 
 @dataclasses.dataclass(frozen=True)
 class Forced:
-    """The table `train.plan`: choices in place of those by measured speed. They change results in the last bits."""
+    """The table `train.plan`: choices that replace the ones by measured speed. They change results in the last bits."""
 
     gram: int | None = option(None, "clients of up to this many samples train on their Gram matrix (0: none)", low=0)
     keep: bool | None = option(None, "make the Gram matrices of all clients once, before the first round")
@@ -26,7 +26,7 @@ class Forced:
     stream: int | None = option(None, "participants trained at a time by methods that need only sums of updates (0: all)", low=0)
     devices: int | None = option(None, "devices that share a round's participants", low=1)
     quick: bool | None = option(None, "compile in half the time, to code that may run 1.5 times as long (CPU only)")
-    pool: str | None = option(None, "every device holds all samples, or only those of its clients", choices=("copied", "sharded"))
+    pool: str | None = option(None, "every device holds all samples, or only its clients' samples", choices=("copied", "sharded"))
 
 
 TABLES = {**transit.TABLES, "stop": Stop, "clock": Clock, "asynchronous": Asynchronous, "lora": Lora}

@@ -51,7 +51,7 @@ def split_parts(test: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _are_pixels(*parts: np.ndarray, block: int = 4096) -> bool:
-    """Return whether bytes are pixels, which are divided by 255 before training: those of images, unless all are 0 or 1, and in
+    """Return whether bytes are pixels, which are divided by 255 before training: bytes of images, unless all are 0 or 1, and in
     rows of numbers if one is above 127. Flags and counts stay as they are."""
     most = 1 if parts[0].ndim > 2 else 127
     return any(x[at : at + block].max(initial=0) > most for x in parts for at in range(0, len(x), block))

@@ -68,7 +68,7 @@ def check_free(name: str, places: list[Path], what: str) -> None:
 
 
 def local_names(path: str | None = None) -> dict[str, Path]:
-    """Map the names of the data sets that `find` finds to their paths, without those of tensorflow-datasets (see
+    """Map the names of the data sets that `find` finds to their paths, without tensorflow-datasets (see
     `prepared_names`)."""
     found: dict[str, Path] = {}
     for folder in folders(path):

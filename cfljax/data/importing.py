@@ -48,7 +48,7 @@ _MARKS = (
 
 
 def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, folder: str | None, replace: bool) -> Path:
-    """Import the file or folder `place`; return the folder of the imported data. Its name is `name`, or else that of `place`."""
+    """Import the file or folder `place`; return the folder of the imported data. Its name is `name`, or else `place`'s."""
     hub, where = is_hub_name(place), Path(place).expanduser()
     if not hub and not where.exists():
         raise DataError(f"{place}: there is no such file or folder")

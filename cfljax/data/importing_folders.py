@@ -54,7 +54,7 @@ def _name(folder: Path) -> str:
 
 
 def _find_sides(folder: Path) -> list[Path]:
-    """Return [the folder of the training samples, that of the test samples], or [the folder] if none inside is named for them."""
+    """Return [folder of the training samples, folder of the test samples], or [the folder] if none inside is named for them."""
     inside = {item.name.lower(): item for item in folders_in(folder)}
     train = next((inside[name] for name in _TRAIN if name in inside), None)
     tests = [inside[name] for name in _TEST if name in inside]

@@ -182,7 +182,7 @@ def _choose_splits(folder: Path, found: Any) -> list[datasets.Dataset]:
 
 
 def concatenate_datasets(where: str, sets: dict[Any, datasets.Dataset]) -> Table:
-    """Return the data sets of clients as one table, with the owner of each row; that of the client None has no owners."""
+    """Return the data sets of clients as one table, with the owner of each row; the table of the client None has no owners."""
     import pyarrow as arrow
 
     first = next(iter(sets.values()))

@@ -22,7 +22,7 @@ _place: contextvars.ContextVar[tuple[jax.sharding.Mesh, Federation] | None] = co
 
 
 def put_on_mesh(arrays: Tree, mesh: jax.sharding.Mesh | None, grouped: bool = False) -> Tree:
-    """Put the arrays on every device of the mesh. `grouped`: their first axis is that of runs, and each run's are on the devices of
+    """Put the arrays on every device of the mesh. `grouped`: their first axis counts runs, and each run's are on the devices of
     its group. Without a mesh, return them unchanged."""
     if mesh is None:
         return arrays

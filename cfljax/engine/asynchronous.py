@@ -6,7 +6,7 @@ M updates are in flight at a time. A round of the engine is one step of the serv
 once, and stores their updates, clusters and times of arrival (`types.Flight`).
 2. The server waits until `buffer` updates have arrived, or all that are in flight if there are fewer. The earliest count, in a tie
 those with the lowest identities. The clock moves to the arrival of the last of them.
-3. Each cluster is moved by those of its own updates that are among them, each with its usual weight times s(τ); τ, the staleness,
+3. Each cluster is moved by its own updates among them, each with its usual weight times s(τ); τ, the staleness,
    is how many steps the server has done since the client got its models.
 
 Methods see a cohort with a slot for each update in flight (`local.flight`). As for a deadline, a round is computed twice: from the
@@ -85,7 +85,7 @@ def step(
     hyper: Hyper,
     t: Array,
 ) -> Outcome:
-    """Step t of the server. The arguments are those of `wall.run_timed`."""
+    """Step t of the server. The arguments are as for `wall.run_timed`."""
     assert wall is not None and flight is not None and federation.devices is not None
     before: Flight = flight
     devices = devices_in_round(federation.devices, hyper, wall.elapsed.high, t)

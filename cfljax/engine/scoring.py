@@ -173,7 +173,7 @@ def _score_by_product(
 
 
 def _add_scores(model: Model, sums: Array, owner: Array, logits: Array, y: Array, valid: Array) -> Array:
-    """Add the correct answers and losses of a block of samples to those of each client, f32[C, 2], in one scatter."""
+    """Add the correct answers and losses of a block of samples to the sums of each client, f32[C, 2], in one scatter."""
     hits = jnp.where(valid, model.correct(logits, y), False).astype(jnp.float32)
     return sums.at[owner].add(jnp.stack([hits, jnp.where(valid, model.loss(logits, y), 0.0)], axis=1))
 

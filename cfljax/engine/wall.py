@@ -4,7 +4,7 @@ A participant receives, computes and sends, one after the other:
 
 seconds = bytes down · 8 / (down_mbps · 10⁶) + steps · step_ms / 1000 / speed + bytes up · 8 / (up_mbps · 10⁶)
 
-Its steps are those of all its trainings in the round. Its bytes are the round's, shared out evenly over the participants. A round
+Its steps are summed over all its trainings in the round. Its bytes are the round's, split evenly over the participants. A round
 lasts as long as its slowest participant, or `deadline_s` if a client is late. Messages that clients send to be clustered, before a
 round begins, come on top: the time that one client takes to send them."""
 

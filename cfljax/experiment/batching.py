@@ -198,7 +198,7 @@ def _at_once(run: Run, size: Size) -> int:
 
 
 def count_held(run: Run, size: Size) -> int:
-    """Return the bytes that a run holds for all its clients at once, besides those of its participants."""
+    """Return the bytes that a run holds for all its clients at once, besides what its participants need."""
     numbers = run.options.per_client(size.clients, size.parameters)
     if stay_home(run.options, run.train):
         numbers += size.parameters  # its model when it is scored

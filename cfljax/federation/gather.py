@@ -53,7 +53,7 @@ def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> 
 
 
 def _take(values: Array, index: Array) -> jax.Array:
-    """`values[index]`, with indices clipped into range: those of masked entries may be anything."""
+    """`values[index]`, with indices clipped into range: masked entries may have any."""
     return jnp.take(jnp.asarray(values), index, axis=0, mode="clip")
 
 

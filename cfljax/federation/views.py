@@ -92,7 +92,7 @@ def _with_groups(parts: Parts, own: np.ndarray, crossed: Crossed, mine: np.ndarr
     """Add the true groups, and through which view a client would see its samples in each of them.
 
     Args:
-        own: i32[C] the partition's groups; those of the views are `mine` i32[views, C].
+        own: i32[C] the partition's groups; the views' groups are `mine` i32[views, C].
         step: i32[views] how far apart the views of neighbouring groups are; 0: the samples are copies."""
     known = len(np.unique(own)) > 1 and own.min() >= 0
     if crossed.true_groups == "partition":

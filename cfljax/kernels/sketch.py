@@ -4,7 +4,7 @@ The projection is sparse: column i has one entry ±1, so a sketch costs a pass o
 into blocks of as many numbers as a sketch has; each block gets signs of its own and is shuffled by a map j → (a j + b) mod m with a
 odd, and the blocks are added up. Two numbers of different blocks then meet with probability 1/m, two of one block never.
 
-Cosines and relative distances of sketches are those of the vectors up to a random error with standard deviation below 1/√m: 0.016
+Cosines and relative distances of sketches equal the vectors' up to a random error with standard deviation below 1/√m: 0.016
 for the 4,096 numbers that methods use. Sums of sketches are sketches of sums.
 """
 

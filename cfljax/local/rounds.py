@@ -32,7 +32,7 @@ class Kept(NamedTuple):
     norm: Array
     """f32[S]: the Euclidean norm of the update."""
     moves: Array
-    """f32[S, d] the updates, or f32[S, size] sketches. Each of several devices has those of the participants that it trained."""
+    """f32[S, d] the updates, or f32[S, size] sketches. Each of several devices has the rows of the participants that it trained."""
     home: Array | None = None
     """f32[S, n]: the updates of client-side parameters; None: there are none."""
     residual: Array | None = None
@@ -123,7 +123,7 @@ def train_and_mix(
         raise ValueError("a robust rule needs all updates at once: no Plan.stream")
     costs = solver.costs(federation, jobs)
     dealt = None if rule.statistic else deal_out(costs, solver.plan, job_owners(federation, jobs))
-    order = None  # clients of a block wait for each other, so that those of about equal work go together
+    order = None  # clients of a block wait for each other, so that clients with about equal work go together
     if dealt is None and 0 < stream < jobs.client.shape[0] and not solver.sequential:
         order = jnp.argsort(-costs)
     here = order if dealt is None else dealt.jobs

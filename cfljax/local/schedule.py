@@ -111,7 +111,7 @@ class Orders(NamedTuple):
 
 
 class StepSamples(NamedTuple):
-    """The samples that a step sees, or those of all steps, with a leading axis."""
+    """The samples that a step sees, or the samples of all steps, with a leading axis."""
 
     positions: Array
     """i32[B] positions in the client's list."""
@@ -141,7 +141,7 @@ class Stepwise(NamedTuple):
 
 
 def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> Array:
-    """Count the optimiser steps of a client, i32[]; for Jobs those of each participant, i32[S]. It is 0 for a masked client or one
+    """Count the optimiser steps of a client, i32[]; for Jobs each participant's, i32[S]. It is 0 for a masked client or one
     without data, and at least 1 for a straggler."""
     count = federation.train.count[task.client]
     full: int | Array

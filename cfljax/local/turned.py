@@ -1,5 +1,5 @@
-"""Keep kernels transposed while a client trains. On a CPU the products of a mini-batch with a tall and thin kernel, and those of
-its gradient, take half as long when it is transposed. On a GPU every kernel's gradient comes out transposed: to turn it
+"""Keep kernels transposed while a client trains. On a CPU the products of a mini-batch with a tall and thin kernel, or with its
+gradient, take half as long when it is transposed. On a GPU every kernel's gradient comes out transposed: to turn it
 takes two launches."""
 
 from __future__ import annotations

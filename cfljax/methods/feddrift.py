@@ -164,7 +164,7 @@ def merged(ask: Ask, state: State, look: Look, root: Array) -> State:
 
 def begun(ask: Ask, state: State, look: Look, step: Array) -> tuple[State, Array, Array]:
     """Return (the state after clients that drift have begun new models, i32[S] the model of each participant, bool[S] who has a
-    new one). Free places are taken first, then those of models that nobody has, the one unused for the longest time first."""
+    new one). Free slots are taken first, then slots of models that no client has, the one unused for the longest time first."""
     known, cohort, active, k = state.memory, ask.cohort, state.there, state.clusters
     kind = jnp.where(active, 1 + members(state.labels, k).any(axis=1), 0)  # free, unused, in use
     order, room = jnp.lexsort((known.used, kind)), jnp.sum(kind < 2)

@@ -158,7 +158,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
 
 def estimated(solver: Solver, federation: Federation, state: State, who: Array, floor: Array) -> Array:
-    """f32[C, K]: the shares, estimated anew for the clients where `who` bool[C] is True; none is below `floor` before they are
+    """f32[C, K]: the shares, estimated again for the clients where `who` bool[C] is True; none is below `floor` before they are
     divided by their sum."""
 
     def least(losses: Array, y: Array, owner: Array) -> Array:

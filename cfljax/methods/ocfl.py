@@ -18,7 +18,7 @@ Readings:
 - Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: only if asked; to a given
   number or one found from the updates of step 1 (`round/auto.py`), by mean weights or mean updates. Option: `merge_to`,
   `merge_by = "updates"`, `auto`, `most`.
-- Re-clustering. Paper: none. Here: none, or every few rounds (`round/anew.py`); clusters beyond `max_clusters` are merged as in
+- Re-clustering. Paper: none. Here: none, or every few rounds (`round/recluster.py`); clusters beyond `max_clusters` merge as in
   step 4. Option: `every`, `max_clusters`.
 - Start of the clusters. Paper: not said. Here: w_0. Option: none.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
@@ -120,7 +120,7 @@ class OCFL(CountedConfig, Clustered):
 
     def cluster(self, weights: np.ndarray, moves: np.ndarray, group: np.ndarray, number: int | None = None) -> OpticsClusters:
         """HOST. Steps 2 to 4 on weights f32[n, d] and how they have moved; group i32[n] are the true groups, for the record.
-        `number`: the one to merge to that was found, in place of a given `merge_to`."""
+        `number`: the number of clusters found to merge to, if `merge_to` is not given."""
         raw = host.optics(weights, self.min_samples, self.xi, self.metric)
         if (raw < 0).all():
             warnings.warn("ocfl: OPTICS found no cluster; all clients are in one", stacklevel=2)

@@ -49,7 +49,7 @@ class Net(NamedTuple):
     """params -> f32[]: regularisation that is added to the loss."""
     first: FirstDense | None = None
     own: tuple[OfLogits, OfLogits] | None = None
-    """(loss, whether a sample is classified correctly) in place of the functions named by `loss`. In training the network may
+    """(loss, whether a sample is classified correctly) instead of the functions named by `loss`. In training the network may
     return more columns than the logits, which such a loss reads."""
     body: Callable[[Tree, Array], Array] | None = None
     """(params, x f32[B, ...]) -> f32[B, width] what the head gets, outside of training; None: that is found in a linen module."""

@@ -197,7 +197,7 @@ def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mode
             with jax.threefry_partitionable(True):
                 one = jax.random.uniform(fold(key, "lora", number), (inputs + outputs, lora.rank), jnp.float32, -1, 1)
             drawn[f"{owner}/down"] = to_normal(one[:inputs]) / math.sqrt(inputs)
-            # noise on the kernel of `jitter` times its spread: scale · down @ up has variance scale² · rank / inputs · that of up
+            # kernel noise of `jitter` times its spread: scale · down @ up has scale² · rank / inputs times the variance of up
             size = jitter * spreads[name] / (scale * math.sqrt(lora.rank / inputs))
             drawn[f"{owner}/up"] = size * to_normal(one[inputs:].T)
         return _nest(drawn)

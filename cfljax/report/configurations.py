@@ -49,7 +49,7 @@ class Configuration(NamedTuple):
     """One method with its options, and its runs with different seeds: a row of the table, a curve, a panel."""
 
     folder: str
-    """Name of its results folder among those of the report; "" where there is only one."""
+    """Name of its results folder among the report's folders; "" where there is only one."""
     method: str
     label: str
     options: tuple[tuple[str, str], ...]

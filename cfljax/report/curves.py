@@ -68,7 +68,7 @@ class Curves(NamedTuple):
 
     @property
     def clusters(self) -> Band | None:
-        """The number of clusters; of methods that cluster their participants anew in every round, that number."""
+        """The number of clusters; of methods that cluster their participants in every round, that number."""
         return self.diagnostics.get("clusters", self.history.get("clusters"))
 
 
@@ -169,7 +169,7 @@ def _per_evaluation(arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix
 
 def _band(parts: Sequence[_Points]) -> Band:
     """Mean and standard deviation of the finite values at every round that any of the runs evaluated. A run that was stopped counts
-    with its last value from then on, so that the means do not turn to those of the runs that go on."""
+    with its last value from then on, so that the means do not turn to the runs that go on."""
     if not parts:
         return Band(*(np.zeros(0),) * 3)
     rounds = parts[0].rounds

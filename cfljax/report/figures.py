@@ -56,7 +56,7 @@ def render(data: ReportData, names: Sequence[str] = (), dpi: int = 200) -> Itera
     left out. `dpi`: dots per inch of PNG files."""
     import matplotlib
 
-    plain = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith("backend")}  # not those of a matplotlibrc
+    plain = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith("backend")}  # without a user's matplotlibrc
     with matplotlib.rc_context(plain | STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # characters that the font lacks are drawn as boxes
         for name, draw in FIGURES.items():

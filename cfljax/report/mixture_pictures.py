@@ -21,8 +21,8 @@ CLIENTS, ROUNDS = "clients at the end", "groups over rounds"
 
 
 class Mixture(NamedTuple):
-    """A picture of weights. In that of the clients each row is a client, and its columns from the left belong to the models by
-    weight; in that of the rounds each column is a round, and the rows of a true group belong to them by its mean weight."""
+    """A picture of weights. For clients, each row is a client, and its columns from the left belong to the models by
+    weight; for rounds, each column is a round, and the rows of a true group belong to them by its mean weight."""
 
     name: str
     at: np.ndarray

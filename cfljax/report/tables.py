@@ -15,7 +15,7 @@ from cfljax.results.result import Results
 from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
 SHORT = (*APART, *DRIFT, "round_to_target", "clock_s", "clock_to_target", "seconds")
-"""Columns of the table at the end of a sweep beside those of its window; of these it leaves out NMI."""
+"""Columns of the table at the end of a sweep beside its window's, without NMI."""
 FIRST_TO_GO = ("bytes_to_target", "cost", "NMI", "bytes", "seconds", "accuracy_max", "clusters", "ari_new")
 """The columns, by key or heading, that are left out first, in this order, if a terminal is narrow."""
 TEST = f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} level"
@@ -84,7 +84,7 @@ def _about_intervals(table: Sequence[Row]) -> list[str]:
 
 
 def _about_draws(table: Sequence[Row]) -> list[str]:
-    """Return whether the seeds draw who holds which data, too (`data.seed = "run"`)."""
+    """State whether the seeds draw who holds which data, too (`data.seed = "run"`)."""
     followed = {draws_data(row) for row in table if len(row.configuration.units) > 1}
     if followed == {True}:
         return ['each seed draws its own partition (data.seed = "run"): ± and intervals include it']
@@ -136,7 +136,7 @@ def size(value: float) -> str:
 
 def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False) -> str:
     """Format the table in aligned columns. The best has a star (and is bold), cells that do not differ significantly from it a ≈.
-    `width`: that of the terminal; the least important columns are left out if the table is wider."""
+    `width`: the terminal's; the least important columns are left out if the table is wider."""
     if not table:
         return "no finished runs"
     columns, left_out = columns_of(table), []
@@ -237,7 +237,7 @@ def latex(table: Sequence[Row]) -> str:
 def _grid(
     table: Sequence[Row], escape: Callable[[str], str], cell: Callable[[Column, Cell], str]
 ) -> tuple[list[str], list[list[str]], int]:
-    """(headings, lines, number of columns of text before those of numbers), with a column for each option that varies."""
+    """(headings, lines, number of columns of text before the columns of numbers), with a column for each option that varies."""
     columns, options = columns_of(table), option_names(row.configuration for row in table)
     folders = ["folder"] if any(row.configuration.folder for row in table) else []
     head = [escape(word) for word in [*folders, "method", *options, "runs", *(c.heading for c in columns)]]

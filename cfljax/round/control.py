@@ -109,7 +109,7 @@ def method_of(name: str, config: Controlled, model: Model, solver: Solver) -> Me
         more = {"home": state.control[which] - own} if two else {"anchor": start - own, "anchor_of": mine}
         jobs = jobs_from(cohort, state.models, which, **more)
         updates = trainer.train(key, federation, jobs, hyper)
-        meant, beside = updates.delta, keys.fold(key, "control")  # its draws differ from those of the update
+        meant, beside = updates.delta, keys.fold(key, "control")  # its draws differ from the update's
         sent = [solver.send(key, federation, jobs, updates.delta, hyper)]
         if two:
             assert updates.home is not None

@@ -8,7 +8,6 @@ from cfljax.local.rounds import jobs_from
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.registry.options import option
-from cfljax.round.anew import every
 from cfljax.round.ask import Ask
 from cfljax.round.at_home import AtHome, Kept
 from cfljax.round.auto import CountedConfig
@@ -20,6 +19,7 @@ from cfljax.round.config import MethodConfig, PersonalConfig
 from cfljax.round.control import Controlled
 from cfljax.round.entry import entry
 from cfljax.round.peers import OwnModels, Peers
+from cfljax.round.recluster import every
 from cfljax.round.samples import in_lists, mean_over_samples, sample_labels
 from cfljax.round.similarity import brief, compared_size, shortened, similarity, train_and_compare
 from cfljax.round.soft import Mixed, Soft

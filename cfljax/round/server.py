@@ -1,4 +1,4 @@
-"""Methods whose clusters are moved by an optimiser of the server (`train.server`) in place of the mean of their members: FedAvgM,
+"""Methods whose clusters are moved by an optimiser of the server (`train.server`) instead of the mean of their members: FedAvgM,
 FedAdagrad, FedAdam, FedYogi (Reddi et al. 2021) and what else optax has.
 
 The method itself is untouched. What its round makes of the model of a cluster is taken for a step along a gradient: before − after.

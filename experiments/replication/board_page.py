@@ -23,7 +23,7 @@ FEWEST = 3
 MORE = {"ari": "groups found (ARI)", "megabytes": "MB sent", "clock_s": "simulated time, s"}
 """Numbers beside accuracy -> their heading."""
 SMALL, MEDIUM = "digits ", " 20x100"
-"""How settings of the spec's small size begin, which need no data, and how those of its medium size end."""
+"""How settings of the spec's small size begin, which need no data, and how settings of its medium size end."""
 SUBMIT = """## How to submit a row
 
 1. Write your method as a file of its own (see "Add your own"), with options that you did not choose on test data. NAME is the name

@@ -14,7 +14,7 @@
   interval. What is never reached counts with the rounds that were run: where that is b, the reduction may be larger, and is never
   too small. Where neither gets there in any run nothing was reduced.
 - `order`: the cells from best to worst, what never gets there with the rounds that were run: the 95 % interval of each difference
-  of neighbours is above 0; in direction where that of the first and the last is. An interval of these two that has 0 in it decides
+  of neighbours is above 0; in direction where the first and the last's is. An interval of these two that has 0 in it decides
   nothing.
 - `at_least`: the whole interval of every cell is `published` or more, less `tolerance`; in direction where at least half of the
   means are. Otherwise it does not reproduce where a whole interval is below.

@@ -1,5 +1,5 @@
 """Enters: a number for each draw, which is a seed and the draw of the data. Leaves: the 95 % interval of their mean, Student's t.
-Seeds that share a draw of the data are no independent draws of it. Where only some of them share one, the deviation is that of the
+Seeds that share a draw of the data are no independent draws of it. Where only some of them share one, the deviation is of the
 draws' sums (cluster-robust), with as many degrees of freedom as there are draws, less one. Where all seeds share one draw, the
 interval is over the seeds and leaves the draw out."""
 

@@ -32,7 +32,7 @@ PLURAL = {
     "less than half of the effect": "with less than half of the effect",
     "does not reproduce": "do not reproduce",
 }
-"""Words after a number of claims, where they are not those of one."""
+"""Words after a number of claims, where they differ from the words after one."""
 HEAD = ["claim", "published", "ours", "verdict", "runs", "why"]
 WITH = {
     REPRODUCES: "holds with",

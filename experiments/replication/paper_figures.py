@@ -111,7 +111,7 @@ def _curve(units: list[Unit], history: str, scale: float) -> Curve | None:
 
 
 def _ends(curves: list[Curve | None], points: list[list[float]]) -> tuple[float, float, float]:
-    """(last round, least, most) of what is drawn; the least is that of the means, so that one bad start does not press all else."""
+    """(last round, least, most) of what is drawn; the least is of the means, so that one bad start does not press all else."""
     drawn = [curve for curve in curves if curve is not None]
     last = max([float(curve.rounds[-1]) for curve in drawn] + [point[0] for point in points] + [1.0])
     numbers = [float(np.quantile(curve.mean, 0.03)) for curve in drawn] + [float(curve.high.max()) for curve in drawn]

@@ -183,7 +183,7 @@ class Published:
 
 
 def read_published(paths: Sequence[str | os.PathLike[str]]) -> tuple[Page, list[Published]]:
-    """Read these files, and the files in these folders, each once; those of a folder in the order of its page.toml."""
+    """Read these files, and the files in these folders, each once; a folder's files in the order of its page.toml."""
     page, files = Page("Ours against published", ""), []
     for path in map(Path, paths):
         if not path.is_dir():
