@@ -4,7 +4,7 @@
 
 A name is of a sweep in records/ and of a method in it, and perhaps of options in which its runs differ ("lam 0.2"); the first
 run of that name unless --seed says another. Another version of JAX or another kind of machine may round otherwise: then the largest
-difference is told."""
+difference is reported."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ def read_parts(value: Value) -> FrozenTable | None:
         return None
     for name, kind in value.items():
         if kind not in SHARING:
-            told = suggest(kind, SHARING) if isinstance(kind, str) else ""
-            raise SpecError(f'train.parts.{name} = {show(kind)}: must be "all", "cluster" or "client"' + told)
+            why = suggest(kind, SHARING) if isinstance(kind, str) else ""
+            raise SpecError(f'train.parts.{name} = {show(kind)}: must be "all", "cluster" or "client"' + why)
     return FrozenTable(value) if set(value.values()) - {"cluster"} else None
 
 
@@ -54,10 +54,8 @@ def check_parts(label: str, options: MethodConfig, train: Train) -> None:
     """Reject a part that is both shared and frozen, and FedNova of what everybody shares."""
     for part, kind in list_pairs(options, train):
         if kind == "all" and getattr(options, "average", "") == "nova":
-            told = (
-                f'a part that all clients share is not averaged by steps; make it {part} = "cluster", or take average = "samples"'
-            )
-            raise SpecError(f'method.{label}.average = "nova" with train.parts.{part} = "all": {told}')
+            why = f'a part that all clients share is not averaged by steps; make it {part} = "cluster", or take average = "samples"'
+            raise SpecError(f'method.{label}.average = "nova" with train.parts.{part} = "all": {why}')
     if twice := (train.parts or {}).keys() & set(read_frozen(train.freeze) or ()):
         raise SpecError(f'train.freeze = "{min(twice)}": train.parts lists it too, but a frozen part is not shared; leave out one')
 

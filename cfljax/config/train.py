@@ -162,7 +162,7 @@ class Train:
         """Count the bytes of an update of d numbers as a participant sends it."""
         return 4 * d if (compress := self.transit.compress) is None else compress.bytes(d)
 
-    def places(self, training: int, clients: int) -> int:
+    def slots(self, training: int, clients: int) -> int:
         """Return the size S of the cohort axis if `training` of all clients train: the number of participants. If all training
         clients take part, it is the number of all clients, so that the cohort keeps their order."""
         drawn = self.participants(training)

@@ -33,20 +33,20 @@ Outcome = tuple[tuple[Tree, Info], Wall, Flight]
 """((state, report), clock, updates in flight) after a step."""
 
 
-def start_flight(settings: Asynchronous, places: int, models: int, size: int) -> Flight:
+def start_flight(settings: Asynchronous, slots: int, models: int, size: int) -> Flight:
     """Make M free slots, before the first step of a run with this number of models of this size."""
-    whole, numbers = jnp.zeros(places, jnp.int32), jnp.zeros(places)
+    whole, numbers = jnp.zeros(slots, jnp.int32), jnp.zeros(slots)
     return Flight(
         ids=whole,
-        busy=jnp.zeros(places, bool),
+        busy=jnp.zeros(slots, bool),
         left=numbers,
         begun=whole - 1,
         work=numbers,
-        up=jnp.zeros((places, 2), jnp.int32),
+        up=jnp.zeros((slots, 2), jnp.int32),
         which=whole,
-        delta=jnp.zeros((places, size)),
+        delta=jnp.zeros((slots, size)),
         loss=numbers,
-        home=jnp.zeros((places, settings.home)) if settings.home else None,
+        home=jnp.zeros((slots, settings.home)) if settings.home else None,
         staleness=jnp.int32(0),
         arrived=jnp.int32(0),
         applied=jnp.zeros(models if models <= MAX_TIMED_CLUSTERS else 0, jnp.int32),

@@ -59,10 +59,10 @@ def select_runs(arrays: Tree, runs: np.ndarray) -> Tree:
     return jax.tree.map(lambda a: a if len(a) == len(runs) and (runs == everybody).all() else a[runs], arrays)
 
 
-def scatter_runs(parts: list[Tree], places: list[np.ndarray], runs: int) -> Tree:
-    """Combine the arrays (on the host) of groups into arrays of `runs` runs. `places`: the runs of each group; other runs have
+def scatter_runs(parts: list[Tree], runs_of: list[np.ndarray], runs: int) -> Tree:
+    """Combine the arrays (on the host) of groups into arrays of `runs` runs. `runs_of`: the runs of each group; other runs have
     zeros."""
-    where = np.concatenate(places)
+    where = np.concatenate(runs_of)
     in_order = len(where) == runs and (where == np.arange(runs)).all()
 
     def whole(*each: np.ndarray) -> np.ndarray:

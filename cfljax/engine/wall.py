@@ -118,8 +118,8 @@ def run_metered(go: Go, vector: tuple[float, float], federation: Federation, hyp
             state, info = go(federation)
         return (state, info), _sum_time(meter, info.traffic, vector, federation, hyper)
     except jax.errors.UnexpectedTracerError:
-        told = "the method trains inside a loop or branch of JAX, where steps cannot be counted"
-        raise SpecError(f"train.clock: {told}; call solver.fit outside of jax.lax and jax.vmap") from None
+        why = "the method trains inside a loop or branch of JAX, where steps cannot be counted"
+        raise SpecError(f"train.clock: {why}; call solver.fit outside of jax.lax and jax.vmap") from None
 
 
 def _sum_time(meter: Meter, traffic: Traffic, vector: tuple[float, float], federation: Federation, hyper: Hyper) -> Spent:

@@ -187,7 +187,7 @@ def estimate_memory(batch: Batch, size: Size) -> int:
 
 def _at_once(run: Run, size: Size) -> int:
     """Return the number of participants whose updates are held at once."""
-    participants, options = run.train.places(size.learners, size.clients), run.options
+    participants, options = run.train.slots(size.learners, size.clients), run.options
     if run.train.buffered is not None:
         return 2 * participants  # before and after a step
     if options.own or options.similarity == "exact" or run.train.transit.robust is not None:

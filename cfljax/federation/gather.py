@@ -33,8 +33,8 @@ def cumulative_counts(counts: jax.Array) -> jax.Array:
     for every position separately, which takes fewer."""
     if counts.size > MAX_SUMMED_LENGTH:
         return jnp.cumsum(counts)
-    place = jnp.arange(counts.size)
-    return jnp.sum(jnp.where(place <= place[:, None], counts, 0), axis=1, dtype=counts.dtype)
+    order = jnp.arange(counts.size)
+    return jnp.sum(jnp.where(order <= order[:, None], counts, 0), axis=1, dtype=counts.dtype)
 
 
 def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> tuple[jax.Array, jax.Array]:

@@ -117,10 +117,10 @@ def carry_out_by_processes(
 LOCAL = Entry(NoOptions, carry_out_by_processes)
 
 
-def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Options) -> int:
+def be_worker(share: str, processors: str, spec: Spec, store: Store, options: Options) -> int:
     """Compute batches as worker `k/n`, first those with its share of the programs, so that each program is compiled by one
     worker."""
-    number, count = map(int, place.split("/"))
+    number, count = map(int, share.split("/"))
 
     def do(progress: Progress) -> None:
         todo, machine = lay_down(spec, store, options)

@@ -218,7 +218,7 @@ def _mix_arrived(
 def _train_in_blocks(part: Part, jobs: Jobs, mixing: Mixing, block: int) -> tuple[Sums, Kept]:
     """Call `part` for one block of participants after another; return the sums and kept values of all participants."""
     number = jobs.client.shape[0]
-    places = jnp.arange(-(-number // block) * block).reshape(-1, block)
+    index = jnp.arange(-(-number // block) * block).reshape(-1, block)
     nothing = jnp.zeros_like(mixing.models)
     begin: Sums = (nothing, None if mixing.members is None else nothing)
 
@@ -227,5 +227,5 @@ def _train_in_blocks(part: Part, jobs: Jobs, mixing: Mixing, block: int) -> tupl
         sums, kept = part(jobs.take(which), mixing.take(which))
         return jax.tree.map(jnp.add, total, sums), kept
 
-    sums, kept = jax.lax.scan(one, begin, places)
-    return sums, jax.tree.map(lambda each: each.reshape(places.size, *each.shape[2:])[:number], kept)
+    sums, kept = jax.lax.scan(one, begin, index)
+    return sums, jax.tree.map(lambda each: each.reshape(index.size, *each.shape[2:])[:number], kept)

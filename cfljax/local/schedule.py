@@ -95,7 +95,7 @@ class Orders(NamedTuple):
     """i32[epochs, L] the shuffles of all epochs; None: each is drawn when its epoch begins. For a small client, sorting all at once
     takes about as long as sorting one."""
     sequential: bool = True
-    """Whether clients train one after another. Side by side, positions are read one by one: a slice that begins at another place
+    """Whether clients train one after another. Side by side, positions are read one by one: a slice that begins at another index
     for each client is a loop over the clients on a TPU."""
     steps: int = 0
     """The most steps of a client."""
@@ -253,8 +253,8 @@ def steps_at(course: Course, orders: Orders, number: Array) -> StepSamples:
 def _step_samples(course: Course, orders: Orders, line: Array, start: Array, in_epoch: Array) -> StepSamples:
     """Return the samples of steps i32[...] of an epoch, whose positions are in `line` from `start` i32[...] on."""
     left = course.samples - in_epoch * orders.batch
-    places = jnp.arange(orders.batch)
-    return StepSamples(orders.batch_at(line, start), places < left[..., None], jnp.minimum(left, orders.batch))
+    slots = jnp.arange(orders.batch)
+    return StepSamples(orders.batch_at(line, start), slots < left[..., None], jnp.minimum(left, orders.batch))
 
 
 def all_steps(course: Course, orders: Orders) -> StepSamples:

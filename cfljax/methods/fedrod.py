@@ -39,7 +39,7 @@ PAPER = "Chen and Chao 2022"
 
 
 Carry = tuple[Position, Position, Tree]
-"""What the steps of a client carry: the global model; the personal head, in a model that is 0 elsewhere; log n_c, in the place of
+"""What the steps of a client carry: the global model; the personal head, in a model that is 0 elsewhere; log n_c, in the slot of
 the head's bias in such a model."""
 
 

@@ -49,8 +49,8 @@ from cfljax.round.recipes import (
     State,
     entry,
     every,
+    mark_slots,
     option,
-    places,
     shortened,
     similarity,
 )
@@ -115,7 +115,7 @@ class OCFL(CountedConfig, Clustered):
         known = np.concatenate([found.labels, np.full(len(later), -1)])
         nearest = host.nearest_mean_cosine(weights, known, np.arange(n, n + len(later)))
         labels, guess = ask.of_all((first, found.labels)), ask.of_all((first, found.labels), (later, nearest))
-        rows = self.max_clusters if self.every is not None else len(places(int(found.labels.max()) + 1))
+        rows = self.max_clusters if self.every is not None else len(mark_slots(int(found.labels.max()) + 1))
         return Begun(np.tile(start, (rows + self.leaves_out, 1)), labels, guess, extras=found.extras)
 
     def cluster(self, weights: np.ndarray, moves: np.ndarray, group: np.ndarray, number: int | None = None) -> OpticsClusters:

@@ -110,7 +110,7 @@ def _of_rounds(over: np.ndarray, rounds: np.ndarray, painted: np.ndarray, client
 
 
 def _filled(weights: np.ndarray, at: np.ndarray, painted: np.ndarray) -> np.ndarray:
-    """i32[n, len(at)]: the colour at each place `at` in (0, 1) when weights f[n, K] lie end to end; −1: not known."""
+    """i32[n, len(at)]: the colour at each position `at` in (0, 1) when weights f[n, K] lie end to end; −1: not known."""
     ends = np.cumsum(weights.astype(np.float64), axis=1)
     which = (ends[:, :, None] < at * ends[:, -1:, None]).sum(axis=1)
     known = np.isfinite(ends[:, -1:])

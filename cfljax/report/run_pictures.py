@@ -156,7 +156,7 @@ def _assignment(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colou
 
 def _groups(rounds: np.ndarray, groups: np.ndarray | None) -> OverRounds | None:
     """Return the true groups i[E, C] at evaluations after `rounds` i64[E], clients by first group, then by the next ones; None if
-    nobody changes."""
+    no client changes."""
     if groups is None or groups.ndim != 2 or len(groups) != len(rounds) or (groups == groups[:1]).all():
         return None
     order = np.lexsort(groups[::-1])

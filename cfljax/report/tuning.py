@@ -118,22 +118,22 @@ def curves(group: Table, table: Table) -> str:
     low, high, last = min(v for _, v in points), max(v for _, v in points), table["rungs"][-1]
     span = (high - low) or 1.0
 
-    def place(r: float, v: float) -> str:
+    def point(r: float, v: float) -> str:
         x = LEFT + (WIDTH - LEFT - 10) * r / last
         return f"{x:.1f},{10 + (HEIGHT - BELOW - 10) * (1 - (v - low) / span):.1f}"
 
     lines = []
     for rung in table["rungs"]:
-        x = place(rung, low).split(",")[0]
+        x = point(rung, low).split(",")[0]
         lines.append(
             f'<line x1="{x}" x2="{x}" y1="10" y2="{HEIGHT - BELOW}" stroke="currentColor" stroke-dasharray="2 3" opacity=".5"/>'
         )
         lines.append(f'<text x="{x}" y="{HEIGHT - 8}" text-anchor="middle" fill="currentColor">{rung}</text>')
     for v in (low, high):
-        y = float(place(0, v).split(",")[1]) + 4
+        y = float(point(0, v).split(",")[1]) + 4
         lines.append(f'<text x="{LEFT - 4}" y="{y:.1f}" text-anchor="end" fill="currentColor">{v:.3g}</text>')
     for at, each in reversed(list(enumerate(ordered))):
-        path = " ".join(place(r, v) for r, v in zip(each["rounds"], each["values"], strict=True) if r > 0)
+        path = " ".join(point(r, v) for r, v in zip(each["rounds"], each["values"], strict=True) if r > 0)
         look = 'stroke="var(--c0)" stroke-width="2.4"' if at == 0 else 'stroke="currentColor" stroke-width="1" opacity=".45"'
         lines.append(f'<polyline points="{path}" fill="none" {look}><title>{escaped(setting_text(each))}</title></polyline>')
     size = f'viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" width="{WIDTH:.0f}"'

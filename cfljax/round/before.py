@@ -118,7 +118,7 @@ class Before:
         return {"asked": np.array(self.asked_now(), np.int32)} | found
 
     def means(self, parts: Iterator[Part] | list[Part], labels: np.ndarray, clusters: int) -> np.ndarray:
-        """f32[K, d]: the mean update of each cluster, or what the server has in its place."""
+        """f32[K, d]: the mean update of each cluster, or what the server has instead."""
         return means(parts, labels, clusters, self.solver.rule(self.key, self.hyper))
 
     def of_all(self, *pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

@@ -61,7 +61,7 @@ class Clustered(MethodConfig):
     everybody = False
     """Whether all clients take part in each round."""
     splits = False
-    """Whether all clients begin in one cluster, of `max_clusters` places."""
+    """Whether all clients begin in one cluster, of `max_clusters` slots."""
     true_groups = False
     """Whether the clusters are the true groups."""
     joins_on_arrival = False
@@ -71,7 +71,7 @@ class Clustered(MethodConfig):
     leaves_out = False
     """Whether some clients are in no cluster for good. They have the last model, which does not train."""
     notes = 0
-    """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at first. They take the place of a
+    """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at first. They replace a
     part of the model that stays with the client, so `train.parts` is refused."""
     warmup_rounds = 0
     """The first rounds, in which all clients take part."""

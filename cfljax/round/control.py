@@ -153,10 +153,10 @@ def shares(state: Vectors, federation: Federation, cohort: Cohort, average: str)
     return jnp.where(cohort.mask, of_all[:, cohort.ids], 0.0)
 
 
-def known(solver: Solver, federation: Federation, cohort: Cohort, hyper: Hyper, meant: Array, told: Array) -> Array:
+def known(solver: Solver, federation: Federation, cohort: Cohort, hyper: Hyper, meant: Array, claimed: Array) -> Array:
     """f32[S, d]: what each participant itself counts as sent, of what it meant and what arrived. That is what arrived, so that what
     compression leaves out stays to be sent; but an attacker goes on with what it would have sent honestly."""
     if solver.sending.attack not in ("sign_flip", "noise"):
-        return told
+        return claimed
     lies = attackers(solver.sending, hyper, federation)[cohort.ids]
-    return jnp.where(lies[:, None], meant, told)
+    return jnp.where(lies[:, None], meant, claimed)

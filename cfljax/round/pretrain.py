@@ -105,7 +105,7 @@ Parts = Iterable[tuple[np.ndarray, np.ndarray]]
 
 
 def means(parts: Parts, labels: np.ndarray, clusters: int, rule: Rule = PLAIN) -> np.ndarray:
-    """HOST. f32[K, d]: the mean of the finite updates of each cluster, or the statistic of the rule in its place; zero for a
+    """HOST. f32[K, d]: the mean of the finite updates of each cluster, or the statistic of the rule instead; zero for a
     cluster without updates. `labels` i32[n]: the cluster of each client in the order of the parts; −1: none. For means only one
     part is in memory at a time, for a statistic all are."""
     if rule.statistic:

@@ -23,12 +23,12 @@ from cfljax.round.recluster import every
 from cfljax.round.samples import in_lists, mean_over_samples, sample_labels
 from cfljax.round.similarity import brief, compared_size, shortened, similarity, train_and_compare
 from cfljax.round.soft import Mixed, Soft
-from cfljax.round.state import Begun, Done, State, places
+from cfljax.round.state import Begun, Done, State, mark_slots
 
 __all__ = [
     "AVERAGES", "Ask", "AtHome", "Before", "Begun", "Clustered", "Controlled", "CountedConfig", "Done", "GradientAt",
     "Kept", "MethodConfig", "Mixed", "OwnModels", "OwnSteps", "Peers", "PersonalConfig", "Soft", "Solver", "State",
     "StepRule", "Work", "brief", "compared_size", "entry", "every", "first_model", "first_models", "in_lists", "jobs_from",
-    "join", "keep_own", "mean_over_samples", "need_clients", "option", "places", "report", "sample_labels",
+    "join", "keep_own", "mark_slots", "mean_over_samples", "need_clients", "option", "report", "sample_labels",
     "shortened", "similarity", "traffic", "train_and_compare",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ sample."""
 
 
 def in_lists(federation: Federation, cohort: Cohort) -> Array:
-    """bool[S, N]: the places of the participants' samples, among as many places as the largest client has samples."""
+    """bool[S, N]: the slots of the participants' samples, among as many slots as the largest client has samples."""
     return jnp.arange(federation.train.longest) < federation.train.count[cohort.ids][:, None]
 
 
@@ -51,9 +51,9 @@ def mean_over_samples(solver: Solver, federation: Federation, models: Array, who
     block = block_size(model, federation, models.shape[0], most, solver.plan.on_cpu)
     params = jax.vmap(model.unravel)(models)
 
-    def visit(total: Array, x: Array, y: Array, place: Array, valid: Array) -> Array:
+    def visit(total: Array, x: Array, y: Array, index: Array, valid: Array) -> Array:
         losses = jax.vmap(lambda p: model.loss(model.forward(p, x), y))(params)
-        return total.at[place].add(jnp.where(valid, of(losses, y, place), 0.0).T)
+        return total.at[index].add(jnp.where(valid, of(losses, y, index), 0.0).T)
 
     total = fold_blocks(federation, split, clients, who, block, visit, jnp.zeros((federation.clients, models.shape[0])))
     return total / jnp.maximum(split.count, 1)[:, None]

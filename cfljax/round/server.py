@@ -97,8 +97,8 @@ def with_server(method: Method, where: str, model: Model, server: ServerOptimise
             return state._replace(inner=inner)
         old, new = (np.asarray(models_in(each)) for each in (state.inner, inner))
         begun = jax.vmap(server.made(hyper).init)(pick(jnp.asarray(new), CLUSTER))
-        places = range(len(old))
-        of = [next((j for j in (k, *places) if j in places and np.array_equal(old[j], row)), -1) for k, row in enumerate(new)]
+        slots = range(len(old))
+        of = [next((j for j in (k, *slots) if j in slots and np.array_equal(old[j], row)), -1) for k, row in enumerate(new)]
 
         def handed_on(before: Array, fresh: Array) -> Array:
             return jnp.stack([fresh[k] if j < 0 else jnp.asarray(before[j]) for k, j in enumerate(of)])

@@ -137,11 +137,11 @@ def _ranked(over: Ranks | None) -> list[str]:
     behind = [name for name in over.names if name not in level]
     others = f"is not told apart from {len(level) - 1} of the {len(over.names) - 1} others"
     best = f"{over.names[0]} has the best mean rank, {over.means[0]:.2f}, and {others}"
-    told = f": the ranks of {_and(behind)} are significantly worse" if behind else ""
+    worse = f": the ranks of {_and(behind)} are significantly worse" if behind else ""
     caution = (
         "The test takes settings to be independent. Those that share a data set are not, so that it finds differences too easily."
     )
-    return [f"**{best}{told}.**", f"![Critical differences]({PICTURE})", f"{_without_ranks(about_ranks(over))}. {caution}"]
+    return [f"**{best}{worse}.**", f"![Critical differences]({PICTURE})", f"{_without_ranks(about_ranks(over))}. {caution}"]
 
 
 def _without_ranks(text: str) -> str:

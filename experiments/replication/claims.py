@@ -59,7 +59,7 @@ LEAST = 0.1
 MORE = "more than published"
 """What is said of an effect whose whole interval is beyond the published one."""
 TINY = 1e-12
-"""In place of 0 in a quotient."""
+"""Replaces 0 in a quotient."""
 
 
 class Effect(NamedTuple):

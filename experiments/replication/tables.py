@@ -18,12 +18,12 @@ WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_la
 
 
 def section_text(each: Section, pictures: str = "", known: Mapping[str, str] | None = None) -> str:
-    """Return what is said of one table below its title. `known`: on the page of a paper, the sweeps that it has told of, and where;
+    """Return what is said of one table below its title. `known`: on the page of a paper, the sweeps that it describes, and where;
     its claims stand on the page of all claims then, but for ours."""
     published = each.published
-    told = known.get(published.sweep) if known and each.units else None
+    earlier = known.get(published.sweep) if known and each.units else None
     brief = known is not None
-    parts = [f"Runs: as of *{told}*." if told else provenance(each, brief), *([pictures] if pictures else [])]
+    parts = [f"Runs: as of *{earlier}*." if earlier else provenance(each, brief), *([pictures] if pictures else [])]
     if _shown(each, brief):
         parts.append(_cells(each, brief))
     rows = []
