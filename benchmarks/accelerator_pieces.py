@@ -61,11 +61,11 @@ def peak_flops(tiny: bool, precision: str = "highest") -> float:
         return 2 * side**3 / best(lambda: product(a, a).block_until_ready(), 0.3)
 
 
-def runs_of(workload: Workload, rounds: int, place: Path | None, width: int, **train: Any) -> list[Any]:
+def runs_of(workload: Workload, rounds: int, data: Path | None, width: int, **train: Any) -> list[Any]:
     """Return `width` runs that differ in their seeds."""
     from cfljax.config import read_spec
 
-    table = workload.spec(rounds, place)
+    table = workload.spec(rounds, data)
     return read_spec(table | {"train": table["train"] | train, "seeds": list(range(width))}).runs()
 
 
@@ -76,12 +76,12 @@ def seconds_of_rounds(runs: list[Any], rounds: int) -> tuple[float, float, list[
     return (at[2 * rounds] - at[rounds]) / rounds, sum(o.seconds.compile for o in outputs), outputs
 
 
-def operations(workload: Workload, place: Path | None, rounds: int) -> float:
+def operations(workload: Workload, data: Path | None, rounds: int) -> float:
     """Return the mean floating-point operations of a round, without padding."""
     from cfljax.experiment import assemble
 
-    table = workload.spec(rounds, place)
-    run = runs_of(workload, rounds, place, 1)[0]
+    table = workload.spec(rounds, data)
+    run = runs_of(workload, rounds, data, 1)[0]
     federation = assemble.host_federation(run)
     model = assemble.model_of(run, federation)
     named = flat_names(model, np.zeros((workload.method.get("clusters", 1), model.size), np.float32))
@@ -100,14 +100,14 @@ def memory() -> Row:
 
 
 def wide(name: str, folder: Path, tiny: bool, widths: tuple[int, ...] = ()) -> list[Row]:
-    """Time runs side by side, the narrowest first, so that the peak of the memory is that of the width."""
+    """Time runs side by side, the narrowest first, so that each peak of the memory belongs to its width."""
     workload = ALL["toy" if tiny and name not in QUICKSTART else name]
-    place, words = data_folder(workload, folder)
+    data, words = data_folder(workload, folder)
     rounds = 2 if tiny else ROUNDS[name]
-    peak, work_of_round, rows = peak_flops(tiny), operations(workload, place, 3 * rounds), []
+    peak, work_of_round, rows = peak_flops(tiny), operations(workload, data, 3 * rounds), []
     for width in widths or ((1, 2) if tiny else WIDTHS.get(name, (1, 8))):
         try:
-            seconds, compiling, _ = seconds_of_rounds(runs_of(workload, 3 * rounds, place, width), rounds)
+            seconds, compiling, _ = seconds_of_rounds(runs_of(workload, 3 * rounds, data, width), rounds)
         except Exception as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -131,11 +131,11 @@ def flags(name: str, folder: Path, tiny: bool) -> list[Row]:
 def precision(name: str, folder: Path, tiny: bool) -> list[Row]:
     """Compare precisions on eight seeds: time, and accuracies after fifty rounds."""
     workload = ALL["Q" if tiny else name]
-    place, words = data_folder(workload, folder)
+    data, words = data_folder(workload, folder)
     rounds, width, rows = (2, 2, []) if tiny else ((17, 8, []) if name != "W3" else (8, 4, []))
     highest = np.zeros(width)
     for kind in ("highest", "high", "bfloat16"):
-        seconds, _, outputs = seconds_of_rounds(runs_of(workload, 3 * rounds, place, width, precision=kind), rounds)
+        seconds, _, outputs = seconds_of_rounds(runs_of(workload, 3 * rounds, data, width, precision=kind), rounds)
         found = np.array([float(o.history["accuracy"][-1]) for o in outputs])
         highest = found if kind == "highest" else highest
         rows.append({
@@ -147,7 +147,7 @@ def precision(name: str, folder: Path, tiny: bool) -> list[Row]:
 
 
 def agreement(_: str, folder: Path, tiny: bool) -> list[Row]:
-    """Compare models after two rounds with those of a CPU in another process."""
+    """Compare models after two rounds with the models of a CPU in another process."""
     names = ("Q", "QI") if tiny else ("Q", "QI", "W1", "W3")
     code = (
         "import sys, numpy as np; from pathlib import Path; from benchmarks import accelerator_pieces as p; f = Path(sys.argv[1]); "
@@ -165,8 +165,8 @@ def agreement(_: str, folder: Path, tiny: bool) -> list[Row]:
 
 def models_after_two_rounds(name: str, folder: Path) -> np.ndarray:
     """Return the models of one run."""
-    place, _ = data_folder(ALL[name], folder)
-    return carry_out(runs_of(ALL[name], 2, place, 1))[1][0].models
+    data, _ = data_folder(ALL[name], folder)
+    return carry_out(runs_of(ALL[name], 2, data, 1))[1][0].models
 
 
 def table(_: str, folder: Path, tiny: bool) -> list[Row]:
@@ -174,13 +174,13 @@ def table(_: str, folder: Path, tiny: bool) -> list[Row]:
     import cfljax
     from benchmarks.table3 import row_of_the_table
 
-    place, words = data_folder(WORKLOADS["W1"], folder)
+    data, words = data_folder(WORKLOADS["W1"], folder)
     spec, seeds, rounds = row_of_the_table(folder), 2 if tiny else 32, 1 if tiny else 300
     found: Row = {"name": "table", "seeds": seeds, "rounds": rounds, "data": words}
     for start in ("first", "second"):
         out = folder / f"table-{start}"
         command = [sys.executable, "-m", "cfljax.sweep", str(spec), "--out", str(out), "--set", f"seeds=0:{seeds}"]
-        environment = os.environ | {"CFLJAX_DATA": str(place), "CFLJAX_CACHE": str(folder / "cache")}
+        environment = os.environ | {"CFLJAX_DATA": str(data), "CFLJAX_CACHE": str(folder / "cache")}
         begin = time.perf_counter()
         subprocess.run([*command, "--set", f"train.rounds={rounds}"], cwd=ROOT, env=environment, check=True)
         found[f"{start}_start_s"] = time.perf_counter() - begin
@@ -197,11 +197,11 @@ def peer(name: str, folder: Path, tiny: bool) -> list[Row]:
     workload, _, system = name.partition("-")
     if tiny:
         workload = "Q"
-    place, words = data_folder(ALL[workload], folder)
+    data, words = data_folder(ALL[workload], folder)
     turns, turn = (2, 1) if tiny else (4, 2)
     file = folder / f"{workload}.npz"
     if not file.is_file():
-        np.savez(file, **contents(ALL[workload], turns * turn, place, turn))
+        np.savez(file, **contents(ALL[workload], turns * turn, data, turn))
     program = {"torch": ["torch_gpu.py"], "torch-vmap": ["torch_gpu.py", "--vmap"], "fedjax": ["fedjax_peer.py"]}[system]
     command = [sys.executable, str(ROOT / "benchmarks" / "peers" / program[0]), str(file), str(folder / "models.npz"), *program[1:]]
     ended = subprocess.run(command, input="go\n" * turns, stdout=subprocess.PIPE, text=True, check=True)

@@ -156,8 +156,8 @@ def look(target: str, workload: str, runs: int) -> Row:
     from benchmarks.shared import data_folder
 
     with tempfile.TemporaryDirectory() as folder:
-        place, _ = data_folder(ALL[workload], Path(folder))
-        spec = ALL[workload].spec(20, place) | {"seeds": list(range(runs))}
+        data, _ = data_folder(ALL[workload], Path(folder))
+        spec = ALL[workload].spec(20, data) | {"seeds": list(range(runs))}
         program = next(compile_programs(target, spec))
     memory, found = program.memory_analysis(), computations(program.as_text())
     steps = [kernels(found[name]) for name in innermost(found, step_bodies(found))]

@@ -1,6 +1,6 @@
 """Successive halving (`cfljax tune`) against the full grid with the same rounds: what each spends, and what it chooses. On the
 digits of scikit-learn, with 40 clients and a hidden layer of 64; 27 settings of each method. Each seed draws the partition and the
-model anew, and is a search of its own; what was chosen is then run on fresh seeds.
+model again, and is a search of its own; what was chosen is then run on fresh seeds.
 
     python -m benchmarks.halving [--seeds 3] [--fresh 3] [--out FOLDER] [--json FILE]
 """
@@ -55,9 +55,9 @@ def chosen(settings: list[dict[str, Any]]) -> int:
 
 def compare(partition: str, method: str, seed: int, fresh: list[int], folder: Path) -> Row:
     """A search by halving, and the full grid with the same rounds."""
-    place = folder / f"{partition}-{method}-{seed}"
-    halves, cost, accuracy = searched(spec_of(partition, method, seed, FIRST), fresh, place / "halving")
-    whole, all_rounds, best_accuracy = searched(spec_of(partition, method, seed, int(TRAIN["rounds"])), fresh, place / "grid")
+    base = folder / f"{partition}-{method}-{seed}"
+    halves, cost, accuracy = searched(spec_of(partition, method, seed, FIRST), fresh, base / "halving")
+    whole, all_rounds, best_accuracy = searched(spec_of(partition, method, seed, int(TRAIN["rounds"])), fresh, base / "grid")
     mine, best = chosen(halves), chosen(whole)
     scores = [-1.0 if each["scores"][-1] is None else each["scores"][-1] for each in whole]
     return {
@@ -96,8 +96,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     options = parser.parse_args(arguments)
     rows = []
-    with tempfile.TemporaryDirectory() as place:
-        folder, fresh = options.out or Path(place), list(range(options.fresh))
+    with tempfile.TemporaryDirectory() as base:
+        folder, fresh = options.out or Path(base), list(range(options.fresh))
         for partition in PARTITIONS:
             for method in METHODS:
                 for seed in range(TUNED, TUNED + options.seeds):

@@ -15,7 +15,7 @@ from benchmarks.shared import contents, data_folder, flat_models, run_of
 from benchmarks.workloads import WORKLOADS, layers, layers_of_resnet, operations_of
 
 
-def accuracies(name: str, files: dict[str, Path], place: Path | None) -> dict[str, float]:
+def accuracies(name: str, files: dict[str, Path], data: Path | None) -> dict[str, float]:
     """Accuracy over the test samples of all clients; of several models, each client has the one with the smallest loss on its
     training data."""
     import jax.numpy as jnp
@@ -26,7 +26,7 @@ def accuracies(name: str, files: dict[str, Path], place: Path | None) -> dict[st
     from cfljax.kernels.choose import least_loss
     from cfljax.local.stream import client_losses
 
-    run = run_of(WORKLOADS[name], 1, place)
+    run = run_of(WORKLOADS[name], 1, data)
     federation = assemble.federation_of(run)
     model, found = assemble.model_of(run, federation), {}
     everyone = jnp.arange(federation.clients)
@@ -70,11 +70,11 @@ def _place(name: str) -> tuple[bool, bool, str]:
 def prepare(name: str, rounds: int, turn: int, folder: Path) -> dict[str, Any]:
     """Write the shared file; {file, data (in words), place, work}."""
     workload = WORKLOADS[name]
-    place, words = data_folder(workload, folder)
-    arrays = contents(workload, rounds, place, turn)
+    data, words = data_folder(workload, folder)
+    arrays = contents(workload, rounds, data, turn)
     np.savez(folder / f"{name}.npz", **arrays)
     found = work(arrays, workload.method["name"] == "ifca")
-    return {"data": words, "place": None if place is None else str(place), "work": found}
+    return {"data": words, "place": None if data is None else str(data), "work": found}
 
 
 def main() -> None:

@@ -43,13 +43,13 @@ def round_factors(bits: int) -> None:
     lax.dot_general = jax.lax.dot_general = rounded
 
 
-def accuracies(name: str, precision: str, rounds: int, seeds: int, place: str | None) -> list[float]:
+def accuracies(name: str, precision: str, rounds: int, seeds: int, data: str | None) -> list[float]:
     """Return the last accuracy of each seed."""
     if MANTISSA[precision] is not None:
         round_factors(MANTISSA[precision])
     import cfljax
 
-    spec = ALL[name].spec(rounds, None if place is None else Path(place))
+    spec = ALL[name].spec(rounds, None if data is None else Path(data))
     model = spec["model"] | ({"conv": "windows"} if spec["model"]["name"] == "cnn" else {})
     return [
         float(cfljax.run(spec["method"][0], spec["data"], model, seed=seed, train=spec["train"]).summary["accuracy_last"])
@@ -60,10 +60,10 @@ def accuracies(name: str, precision: str, rounds: int, seeds: int, place: str | 
 def case(name: str, rounds: int, seeds: int) -> dict[str, Any]:
     """Return the accuracies of a workload with each precision, each in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="cfljax-precision-") as folder:
-        place, words = data_folder(ALL[name], Path(folder))
+        data, words = data_folder(ALL[name], Path(folder))
         found = {}
         for precision in MANTISSA:
-            arguments = [name, precision, rounds, seeds, None if place is None else str(place)]
+            arguments = [name, precision, rounds, seeds, None if data is None else str(data)]
             command = [sys.executable, "-m", "benchmarks.precision", "--one", json.dumps(arguments)]
             ended = subprocess.run(command, capture_output=True, text=True, check=False)
             if ended.returncode:

@@ -1,5 +1,5 @@
 """What all systems of a comparison share, written once as an .npz: the clients' samples, who takes part in which round, and
-the first models. The partition, the draws and the models are those of cfljax itself."""
+the first models. cfljax itself makes the partition, the draws and the models."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def data_folder(workload: Workload, folder: Path) -> tuple[Path | None, str]:
     real = os.environ.get("CFLJAX_DATA")
     if real and (Path(real) / f"{name}.npz").is_file():
         return Path(real), f"{name}, real"
-    place = folder / "data"
-    place.mkdir(exist_ok=True)
-    if not (place / f"{name}.npz").is_file():
-        np.savez(place / f"{name}.npz", **stand_in(name))
-    return place, f"a synthetic stand-in of {name}'s shapes (seed 0): no {name}.npz in $CFLJAX_DATA"
+    target = folder / "data"
+    target.mkdir(exist_ok=True)
+    if not (target / f"{name}.npz").is_file():
+        np.savez(target / f"{name}.npz", **stand_in(name))
+    return target, f"a synthetic stand-in of {name}'s shapes (seed 0): no {name}.npz in $CFLJAX_DATA"
 
 
 def stand_in(name: str) -> dict[str, np.ndarray]:
@@ -45,14 +45,14 @@ def stand_in(name: str) -> dict[str, np.ndarray]:
     return made
 
 
-def run_of(workload: Workload, rounds: int, place: Path | None, plan: Any = None) -> Any:
+def run_of(workload: Workload, rounds: int, data: Path | None, plan: Any = None) -> Any:
     """The workload as a cfljax run."""
     from cfljax.config import read_spec
 
-    return read_spec(workload.spec(rounds, place, plan)).runs()[0]
+    return read_spec(workload.spec(rounds, data, plan)).runs()[0]
 
 
-def contents(workload: Workload, rounds: int, place: Path | None, turn: int = 1) -> dict[str, np.ndarray]:
+def contents(workload: Workload, rounds: int, data: Path | None, turn: int = 1) -> dict[str, np.ndarray]:
     """The arrays of the shared file. `x[start[c] : start[c] + count[c]]` are client c's samples, seen as `(x - mean) * scale`;
     `schedule[t]` are the participants of round t; `init/...` are the first models, [K, ...] each; systems take turns of `turn`
     rounds."""
@@ -60,7 +60,7 @@ def contents(workload: Workload, rounds: int, place: Path | None, turn: int = 1)
     from cfljax.experiment import assemble
     from cfljax.experiment.batching import list_hyper
 
-    run = run_of(workload, rounds, place)
+    run = run_of(workload, rounds, data)
     parts = assemble.assemble(run, 1, describe_machine())
     host = assemble.host_federation(run)
     schedule, models = drawn(parts, run.seed, list_hyper(run), rounds)

@@ -35,9 +35,9 @@ def start(package: Path, words: list[str], cache: Path) -> tuple[float, float]:
     """Return the (processor seconds, seconds) that a command takes in a new folder, with the package of this folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(CHOSEN)}
     own = kept | {"PYTHONPATH": str(package), "CFLJAX_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as where:
         begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", *words], cwd=place, env=own, check=True, capture_output=True)
+        subprocess.run([sys.executable, "-m", *words], cwd=where, env=own, check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, time.perf_counter() - begin
 

@@ -37,12 +37,12 @@ def row_of_the_table(folder: Path) -> Path:
     return path
 
 
-def sweep(spec: Path, out: Path, place: Path, cache: Path, rounds: int) -> float:
+def sweep(spec: Path, out: Path, data: Path, cache: Path, rounds: int) -> float:
     """Wall time of the command, from start to end."""
     command = [sys.executable, "-m", "cfljax.sweep", str(spec), "--out", str(out)]
     command += ["--set", "seeds=[0]", "--set", f"train.rounds={rounds}"]
     begin = time.perf_counter()
-    environment = os.environ | {"CFLJAX_DATA": str(place), "CFLJAX_CACHE": str(cache)}
+    environment = os.environ | {"CFLJAX_DATA": str(data), "CFLJAX_CACHE": str(cache)}
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode:
         sys.exit(f"cfljax.sweep: {(ended.stderr.strip().splitlines() or ['failed'])[-1]}")
@@ -64,11 +64,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="cfljax-table3-") as folder:
-        place, words = data_folder(WORKLOADS["W1"], Path(folder))
-        assert place is not None
+        data, words = data_folder(WORKLOADS["W1"], Path(folder))
+        assert data is not None
         spec = row_of_the_table(Path(folder))
         outs = [Path(folder) / name for name in ("first", "second")]
-        first, second = (sweep(spec, out, place, Path(folder) / "cache", given.rounds) for out in outs)
+        first, second = (sweep(spec, out, data, Path(folder) / "cache", given.rounds) for out in outs)
         found = accuracies(outs[1])
     about = {"data": words, "rounds": given.rounds, "cores": cores(), "first_start_s": first, "bar_s": BAR, "holds": second < BAR}
     rows = [

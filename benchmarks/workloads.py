@@ -81,10 +81,10 @@ WORKLOADS = {
 def layers(kernels: list[tuple[int, ...]], image: tuple[int, ...]) -> list[float]:
     """Operations of each layer's forward pass for one sample: a kernel is [inputs, outputs] or [k, k, inputs, outputs], and
     convolutions come first, each followed by 2 x 2 pooling."""
-    places, cost = int(np.prod(image[:2])), []
+    pixels, cost = int(np.prod(image[:2])), []
     for shape in kernels:
-        cost.append(2.0 * np.prod(shape) * (places if len(shape) == 4 else 1))
-        places //= 4
+        cost.append(2.0 * np.prod(shape) * (pixels if len(shape) == 4 else 1))
+        pixels //= 4
     return cost
 
 
@@ -94,8 +94,8 @@ def layers_of_resnet(kernels: dict[str, tuple[int, ...]], image: tuple[int, ...]
     cost = []
     for name, shape in kernels.items():
         stage = int(name.split("_")[1]) if name.startswith("block_") else 0
-        places = -(-image[0] // 2**stage) * -(-image[1] // 2**stage)
-        cost.append(2.0 * np.prod(shape) * (places if len(shape) == 4 else 1))
+        pixels = -(-image[0] // 2**stage) * -(-image[1] // 2**stage)
+        cost.append(2.0 * np.prod(shape) * (pixels if len(shape) == 4 else 1))
     return cost
 
 

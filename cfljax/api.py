@@ -36,7 +36,7 @@ def run(
     """Run one method: `cfljax.run(method="fedgroup", data="digits", rounds=30, seed=0, clusters=4)`.
 
     `data`, `model` and `method` are names, or tables as in a spec (`{"name": "mnist", "partition": "rotated"}`); `model` may also
-    be a flax.linen module, a class or factory of flax.nnx modules, or a pair `(init, apply)`. Further options are those of `train`
+    be a flax.linen module, a class or factory of flax.nnx modules, or a pair `(init, apply)`. Further options are of `train`
     (rounds, participation, epochs, batch, lr, …) or of the method (clusters, mu, …), by name; an option that both have is given in
     the table `train` or `method`."""
     from cfljax.config import Train

@@ -43,7 +43,7 @@ def fold_in(key: jax.Array, number: int | jax.Array) -> jax.Array:
     return _fold_in(key, number if isinstance(number, jax.Array) else jnp.asarray(np.asarray(number).astype(np.uint32)))
 
 
-@jit(inline=True)  # outside of jit one program, in place of one for each operation
+@jit(inline=True)  # outside of jit one program instead of one for each operation
 def _fold_in(key: jax.Array, number: jax.Array) -> jax.Array:
     number = number.astype(jnp.uint32)
     return jax.random.wrap_key_data(jnp.stack(_threefry(key, jnp.zeros_like(number), number), -1), impl="threefry2x32")

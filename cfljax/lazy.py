@@ -98,7 +98,7 @@ class Transformed(Generic[Args, Out]):
         return made
 
     def forget(self) -> None:
-        """Trace a function of `jax.jit` anew at the next call."""
+        """Trace a function of `jax.jit` again at the next call."""
         if "made" in vars(self):
             self.made.clear_cache()
 

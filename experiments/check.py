@@ -2,9 +2,9 @@
 
     CFLJAX_DATA=FOLDER python -m experiments.check "FedGroup Table 3, MNIST-MLP, FG-EDC" --rounds 5
 
-A name is that of a sweep in records/ and of a method in it, and perhaps some of what tells its runs apart ("lam 0.2"); the first
+A name is of a sweep in records/ and of a method in it, and perhaps of options in which its runs differ ("lam 0.2"); the first
 run of that name unless --seed says another. Another version of JAX or another kind of machine may round otherwise: then the largest
-difference is told."""
+difference is reported."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def chosen(name: str, records: Path = RECORDS) -> list[Unit]:
 
 
 def _told_apart(runs: list[Unit]) -> Iterator[set[str]]:
-    """Yield the options of each run that are not those of all: `lam 0.2` and `init he`."""
+    """Yield the options of each run that some other run lacks: `lam 0.2` and `init he`."""
     parts = ("data", "model", "method", "train")
     flat = [{(part, key): value for part in parts for key, value in run.record["config"][part].items()} for run in runs]
     keys = [key for key in dict.fromkeys(key for each in flat for key in each) if len({str(each.get(key)) for each in flat}) > 1]

@@ -2,8 +2,8 @@
 
     CFLJAX_DATA=FOLDER python experiments/fedgroup_table2.py --out results/fedgroup_table2 [--seeds 3]
 
-Nothing is trained. The specs are those of Table 3; each seed is a draw of the data of its own. Samples are those of training and
-testing together, and a sample that several clients hold counts for each of them. An image that is a training image of one client
+Nothing is trained. The specs are of Table 3; each seed draws the data again. Samples are training and test
+samples together, and a sample that several clients hold counts for each of them. An image that is a training image of one client
 and a test image of another counts in `leaked`, the share of such test images."""
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def right(net, x, y):
     return int((scores(net, x)[1].argmax(axis=1) == y).sum())
 
 
-def told(name, seed, accuracy):
+def report(name, seed, accuracy):
     """Print the best and the last ten."""
     print(f"{name}, seed {seed}: maximum {100 * max(accuracy):.1f}, last ten {100 * np.mean(accuracy[-10:]):.1f}", flush=True)
 
@@ -102,7 +102,7 @@ def ocfl_table2(data, seed, rounds):
             net = mean([train(net, x[rows], y[rows], rng, 0.01, 10, epochs=1) for rows in present], [len(r) for r in present])
             if t % 2:
                 accuracy.append(right(net, x[test], y[test]) / len(test))
-        told(name, seed, accuracy)
+        report(name, seed, accuracy)
 
 
 def femnist(data, seed, rounds):
@@ -112,7 +112,7 @@ def femnist(data, seed, rounds):
         parts, test = letters(y, leak, np.random.default_rng(seed))
         clients = [(1 - x[a], y[a] - 36, 1 - x[b], y[b] - 36) for a, b in zip(parts, test, strict=True)]
         for name, method in (("FedAvg", in_one), ("IFCA", by_loss), ("FG-EDC", by_direction)):
-            told(f"{name}, leak {leak}".lower(), seed, list(method(clients, np.random.default_rng(seed + 1), rounds)))
+            report(f"{name}, leak {leak}".lower(), seed, list(method(clients, np.random.default_rng(seed + 1), rounds)))
 
 
 def letters(y, leak, rng):
@@ -225,7 +225,7 @@ def rfedavg(data, seed, rounds):
             net = [a - d.reshape(a.shape).astype(np.float32) for a, d in zip(net, at, strict=True)]
             if t % 5 == 4:
                 accuracy.append(right(net, tx, ty) / len(ty))
-        told("RFedAvg" if reweigh else "FedAvg", seed, accuracy)
+        report("RFedAvg" if reweigh else "FedAvg", seed, accuracy)
 
 
 def cover(vectors, least):

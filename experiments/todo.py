@@ -106,7 +106,7 @@ def listed(every: list[Job], chip: dict[str, object]) -> str:
 
 
 def hours_left(names: Iterable[str]) -> Hours:
-    """Name of a job -> its hours, of those of these jobs that are not done."""
+    """Name of a job -> its hours, of the jobs among these that are not done."""
     wanted = {job.name: job for job in jobs()[0] if job.name in names} if any(names) else {}
     if missing := sorted(set(names) - set(wanted) - {""}):
         raise SpecError(f"{missing[0]}: there is no such job in todo.toml")

@@ -44,10 +44,10 @@ def nested(init: dict[str, np.ndarray], k: int) -> dict[str, Any]:
     params: dict[str, Any] = {}
     for name, value in init.items():
         *above, last = name.split("/")
-        place = params
+        inner = params
         for word in above:
-            place = place.setdefault(word, {})
-        place[last] = jnp.asarray(value[k])
+            inner = inner.setdefault(word, {})
+        inner[last] = jnp.asarray(value[k])
     return params
 
 

@@ -42,7 +42,7 @@ def _resnet(init: dict[str, np.ndarray]) -> nn.Module:
 
 
 def _names(init: dict[str, np.ndarray]) -> list[str]:
-    """The parameters in the order of those of the network."""
+    """The parameters in the network's order."""
     if _is_resnet(init):
         pieces = [name.split(".") for name, _ in _resnet(init).named_parameters()]
         weight = lambda owner: "scale" if owner.startswith("norm") else "kernel"  # noqa: E731

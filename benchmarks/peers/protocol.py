@@ -1,7 +1,7 @@
-"""What a system under measurement needs, with numpy alone: the shared arrays, its turn, and a place to leave its models.
+"""What a system under measurement needs, with numpy alone: the shared arrays, its turn, and a file to leave its models in.
 
 A system is a program `NAME.py SHARED.npz MODELS.npz`. It says {"ready": {…}} when it has loaded, compiled and warmed up; each time
-that a line arrives on its standard input it has a turn of some rounds, and answers {"seconds": s}, those of a round; at the end it
+that a line arrives on its standard input it has a turn of some rounds, and answers {"seconds": s} for each round; at the end it
 writes its models and says {"done": {…}}. So the systems of a comparison take turns on the same machine.
 """
 

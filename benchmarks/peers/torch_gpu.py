@@ -55,9 +55,9 @@ def train_side_by_side(loss: Any, models: list, x: torch.Tensor, y: torch.Tensor
             in_epoch = step % per_epoch
             fresh = torch.argsort(torch.rand(mask.shape, device=DEVICE) + 2 * (1 - mask), 1)
             order = torch.where((in_epoch == 0)[:, None], fresh, order)
-            place = in_epoch[:, None] * batch + offsets
-            bm = (place < count[:, None]).float()
-            picked = order.gather(1, place.clamp(max=longest - 1))
+            index = in_epoch[:, None] * batch + offsets
+            bm = (index < count[:, None]).float()
+            picked = order.gather(1, index.clamp(max=longest - 1))
             bx, by = own_x[rows, picked], own_y[rows, picked]
         active = (step < total).float() * settings["lr"]
         for p, g in zip(weights, gradients(weights, bx, by, bm), strict=True):

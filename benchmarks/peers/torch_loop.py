@@ -1,4 +1,4 @@
-"""The plain PyTorch loop over clients; with `--lean` functional gradients and foreach updates in place of modules and SGD."""
+"""The plain PyTorch loop over clients; with `--lean` functional gradients and foreach updates instead of modules and SGD."""
 
 from __future__ import annotations
 

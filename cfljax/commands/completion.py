@@ -25,7 +25,7 @@ class Words(NamedTuple):
     flags: dict[str, tuple[str, ...]]
     """Flag -> the values that it takes; () if it takes any."""
     first: tuple[str, ...]
-    """Words that may stand in the first place, where other commands take a file."""
+    """Words that may come first, where other commands take a file."""
 
 
 def words_of(name: str) -> Words:

@@ -109,8 +109,8 @@ def _list(_: argparse.Namespace) -> None:
         print(f"  {name:<18} {SOURCES.entry(name).summary}")
     local, prepared = local_names(), prepared_names()
     print(f"files in {', '.join(map(str, folders(None)))}" + ("" if os.environ.get("CFLJAX_DATA") else "; CFLJAX_DATA is not set"))
-    for name, place in local.items():
-        print(f"  {name:<18} {place}" + ("" if reads_files(name) else " (hidden by the built-in data set of this name; rename it)"))
+    for name, path in local.items():
+        print(f"  {name:<18} {path}" + ("" if reads_files(name) else " (hidden by the built-in data set of this name; rename it)"))
     if not local:
         print("  none")
     print("tensorflow-datasets")
@@ -123,8 +123,8 @@ def _list(_: argparse.Namespace) -> None:
 def _prepare(arguments: argparse.Namespace) -> None:
     from cfljax.data.prepare import prepare
 
-    place = prepare(arguments.name, arguments.dir)
-    print(f"{arguments.name} is in {place}" + (f'; use it with data.path = "{arguments.dir}"' if arguments.dir else ""))
+    path = prepare(arguments.name, arguments.dir)
+    print(f"{arguments.name} is in {path}" + (f'; use it with data.path = "{arguments.dir}"' if arguments.dir else ""))
 
 
 def _import(arguments: argparse.Namespace) -> None:
@@ -139,14 +139,14 @@ def imported(arguments: argparse.Namespace) -> dict[str, Value]:
     from cfljax.data.parts import Wanted
 
     wanted = Wanted(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(Wanted)})
-    place = import_data(arguments.source, arguments.name, arguments.kind, wanted, arguments.dir, arguments.replace)
-    name = arguments.name or (arguments.source if arguments.source.startswith("hf:") else place.name)
-    source = read(name, place)
+    path = import_data(arguments.source, arguments.name, arguments.kind, wanted, arguments.dir, arguments.replace)
+    name = arguments.name or (arguments.source if arguments.source.startswith("hf:") else path.name)
+    source = read(name, path)
     what = "domains" if wanted.by_domain else "owners"
     owners = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} {what}"
     print(f"{name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
-          f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} classes{owners}, in {place}")  # fmt: skip
-    return table_of(source, wanted.by_domain) | ({"path": str(place)} if arguments.dir else {})
+          f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} classes{owners}, in {path}")  # fmt: skip
+    return table_of(source, wanted.by_domain) | ({"path": str(path)} if arguments.dir else {})
 
 
 def table_of(source: Source, by_domain: bool = False) -> dict[str, Value]:

@@ -21,7 +21,7 @@ PLUGIN, DIGITS = "my_method.py", {"name": "digits", "partition": "rotated", "gro
 
 
 def parser(prog: str = "python -m cfljax.init") -> argparse.ArgumentParser:
-    """The flags: those of `data import`, with a source that may be left out."""
+    """Return the flags: the ones of `data import`, with a source that may be left out."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
     data.add_import_flags(flags, nargs="?")
     return flags
@@ -76,7 +76,7 @@ def _write(texts: dict[str, str]) -> None:
 
 
 def _time(file: Path) -> str:
-    """The time that the spec will take here. If nothing like it has run yet, two rounds are tried first."""
+    """Estimate the time that the spec will take here. If nothing like it has run yet, two rounds are tried first."""
     from cfljax.api import one_run
     from cfljax.commands.preview import time_of
     from cfljax.config import read_spec

@@ -50,7 +50,7 @@ class Described(NamedTuple):
     communication: str
     """The numbers sent per participant and round, in words."""
     readings: tuple[str, ...]
-    """Sentences on places where a paper is ambiguous: what it says, what is done here, and the option that changes it."""
+    """Sentences on points where a paper is ambiguous: what it says, what is done here, and the option that changes it."""
 
 
 def describe(name: str) -> Described:

@@ -39,9 +39,9 @@ class Names(NamedTuple):
 def names_of(name: str, path: str | None) -> Names:
     """Read the names of classes and tokens, if the data set was imported."""
     for folder in folders(path):
-        for place in (folder / name, folder):
-            if place.is_dir() and (classes := read_names(place)) is not None:
-                return Names(classes, read_tokens(place), read_names(place, "owners"))
+        for where in (folder / name, folder):
+            if where.is_dir() and (classes := read_names(where)) is not None:
+                return Names(classes, read_tokens(where), read_names(where, "owners"))
     return Names(None, None, None)
 
 
@@ -100,12 +100,12 @@ def draw_samples(file: Path, title: str, source: Source, parts: Parts, names: Na
     grid = figure.subplots(len(lines), COLUMNS, squeeze=False)
     for (name, client, rows), axes in zip(lines, grid, strict=True):
         x, y = as_seen(source, parts, client, rows)
-        for at, place in enumerate(axes):
-            place.set(xticks=[], yticks=[])
-            place.set_frame_on(False)
+        for at, axis in enumerate(axes):
+            axis.set(xticks=[], yticks=[])
+            axis.set_frame_on(False)
             if at < len(rows):
-                _draw(place, x[at], names.tokens, texts)
-                place.set_title(_label(y[at], names), fontsize=7)
+                _draw(axis, x[at], names.tokens, texts)
+                axis.set_title(_label(y[at], names), fontsize=7)
         axes[0].set_ylabel(_domain(source, parts, client, rows, names) or name, fontsize=8)
     figure.suptitle(title, fontsize=9)
     try:
@@ -134,12 +134,12 @@ def _label(y: np.ndarray, names: Names) -> str:
     return shown[:16].replace("$", r"\$")
 
 
-def _draw(place: Axes, x: np.ndarray, tokens: Table | None, texts: bool) -> None:
+def _draw(axis: Axes, x: np.ndarray, tokens: Table | None, texts: bool) -> None:
     if texts:
         numbers = x.astype(int).tolist()
         said = " ".join(map(str, numbers)) if tokens is None else decode_tokens(tokens, numbers)
         lines = textwrap.wrap(said[:_CHARACTERS].replace("$", r"\$"), 26)
-        place.text(0, 1, "\n".join(lines), fontsize=6, va="top", family="monospace", transform=place.transAxes)
+        axis.text(0, 1, "\n".join(lines), fontsize=6, va="top", family="monospace", transform=axis.transAxes)
         return
     if x.ndim == 1 and int(len(x) ** 0.5) ** 2 == len(x) and len(x) >= 16:
         x = x.reshape(int(len(x) ** 0.5), -1)
@@ -147,6 +147,6 @@ def _draw(place: Axes, x: np.ndarray, tokens: Table | None, texts: bool) -> None
         x = x[..., 0] if x.shape[-1] == 1 else x
     if x.ndim == 2 or (x.ndim == 3 and x.shape[-1] == 3):
         low, high = min(0.0, float(x.min())), max(1.0, float(x.max()))
-        place.imshow(np.clip((x - low) / (high - low), 0, 1), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axis.imshow(np.clip((x - low) / (high - low), 0, 1), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         return
-    place.plot(x.reshape(-1), linewidth=0.8)
+    axis.plot(x.reshape(-1), linewidth=0.8)

@@ -151,9 +151,9 @@ def _check_unused(flags: argparse.Namespace) -> None:
             raise SpecError(f"{flag} with {asked}: {why}; leave it out")
 
 
-def _is_worker(place: str, processors: str) -> bool:
+def _is_worker(share: str, processors: str) -> bool:
     """Return whether these are what a worker is started with: `k/n`, and numbers of processors."""
-    return _share(place) is not None and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
+    return _share(share) is not None and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
 
 
 def _share(written: str) -> tuple[int, int] | None:
@@ -164,9 +164,9 @@ def _share(written: str) -> tuple[int, int] | None:
 
 def _devices(flags: argparse.Namespace) -> Shape | None:
     """Take the devices, and join the processes, that the flags ask for; the mesh, None where they ask for none."""
-    places = (flags.coordinator, flags.process_id, flags.num_processes)
+    ids = (flags.coordinator, flags.process_id, flags.num_processes)
     if flags.mesh is None and not flags.distributed:
-        if any(value is not None for value in places):
+        if any(value is not None for value in ids):
             raise SpecError("--coordinator, --process-id and --num-processes are for --distributed; give that, too")
         return None
     if flags.launcher != "local" or flags.workers or flags.as_worker:
@@ -181,7 +181,7 @@ def _devices(flags: argparse.Namespace) -> Shape | None:
         raise SpecError(f"--mesh {shape}: {devices:,} devices in a process; at most {mesh.MAX_DEVICES:,}")
     use_cores(None if shape == mesh.AUTO else devices)
     if flags.distributed:
-        distributed.connect(*places)
+        distributed.connect(*ids)
     else:
         describe_machine(shape).shape()
     return shape

@@ -49,8 +49,8 @@ def check_asynchronous(
     if clock is None:
         raise SpecError(f"{TABLE}: updates arrive by a simulated clock; add train.clock, as in clock = {{ step_ms = 5 }}")
     if clock.deadline_s is not None:
-        told = "an asynchronous server has no deadline; leave out one"
-        raise SpecError(f"{TABLE} with train.clock.deadline_s = {clock.deadline_s}: {told}")
+        limit = "an asynchronous server has no deadline; leave out one"
+        raise SpecError(f"{TABLE} with train.clock.deadline_s = {clock.deadline_s}: {limit}")
     if transit.privacy is not None and (transit.privacy.noise > 0 or transit.choice is not None):
         key = f"noise = {transit.privacy.noise}" if transit.privacy.noise > 0 else "choice"
         why = "ε is computed for rounds in which all clients can be drawn; here some are still training"
@@ -64,5 +64,5 @@ def check_asynchronous(
 def check_buffer(asynchronous: Asynchronous, under_way: int) -> None:
     """Reject a buffer that is larger than the number of clients in flight."""
     if asynchronous.buffer > under_way:
-        told = f"{under_way} clients train at a time (train.participation); give a buffer of at most {under_way}"
-        raise SpecError(f"{TABLE}.buffer = {asynchronous.buffer}: {told}")
+        limit = f"{under_way} clients train at a time (train.participation); give a buffer of at most {under_way}"
+        raise SpecError(f"{TABLE}.buffer = {asynchronous.buffer}: {limit}")

@@ -43,11 +43,11 @@ def freeze(value: Value) -> Value:
 def to_plain(value: Options | Value) -> Value:
     """Convert dataclasses and tables to dicts, and tuples to lists; None is left out."""
     if is_options(value):
-        told: Table = {}
+        table: Table = {}
         for field in dataclasses.fields(value):
             if (each := getattr(value, field.name)) is not None:
-                told |= to_plain(each) if field.metadata.get("beside") else {field.name: to_plain(each)}
-        return told
+                table |= to_plain(each) if field.metadata.get("beside") else {field.name: to_plain(each)}
+        return table
     if isinstance(value, dict):
         return {key: to_plain(v) for key, v in value.items() if v is not None}
     if isinstance(value, (list, tuple)):

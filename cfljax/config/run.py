@@ -48,7 +48,7 @@ class Run:
     varies: Table = dataclasses.field(default_factory=dict, compare=False, hash=False)
     """Dotted name → value of the options that differ between the runs of a sweep (method and seed are not listed)."""
     called: tuple[tuple[str, bool], ...] = dataclasses.field(default=(), compare=False, hash=False)
-    """(label, whether the data are drawn from the run's seed) of each place in the spec that asks for this run."""
+    """(label, whether the data are drawn from the run's seed) of each entry of the spec that asks for this run."""
 
     @cached_property
     def _drawn(self) -> Data:

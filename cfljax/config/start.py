@@ -1,4 +1,4 @@
-"""What goes with a start from a file."""
+"""A start from a file, and what it excludes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def check_start(label: str, options: MethodConfig, model: Options, train: Train,
     """Reject a start from a file that is missing, or that parameters which do not train would need."""
     from cfljax.models.options import common_options  # with JAX
 
-    told = common_options(model)
-    weights, frozen = told.weights, told.frozen
+    common = common_options(model)
+    weights, frozen = common.weights, common.frozen
     if weights is not None and not Path(weights).expanduser().is_file():
         raise SpecError(f'model.weights = "{weights}": there is no such file')
     if frozen and not weights:
@@ -36,5 +36,5 @@ def check_start(label: str, options: MethodConfig, model: Options, train: Train,
         raise SpecError(
             f'model.frozen = "{frozen}": {what} needs the parts of the model, of which only the head is left; leave out one'
         )
-    if told.jitter and not weights:
-        raise SpecError(f"model.jitter = {told.jitter}: is noise on pretrained weights; give model.weights")
+    if common.jitter and not weights:
+        raise SpecError(f"model.jitter = {common.jitter}: is noise on pretrained weights; give model.weights")

@@ -17,7 +17,7 @@ from cfljax.registry.options import Table, Value, check, option, show
 
 @dataclasses.dataclass(frozen=True)
 class Forced:
-    """The table `train.plan`: choices in place of those by measured speed. They change results in the last bits."""
+    """The table `train.plan`: choices that replace the ones by measured speed. They change results in the last bits."""
 
     gram: int | None = option(None, "clients of up to this many samples train on their Gram matrix (0: none)", low=0)
     keep: bool | None = option(None, "make the Gram matrices of all clients once, before the first round")
@@ -25,7 +25,7 @@ class Forced:
     stream: int | None = option(None, "participants trained at a time by methods that need only sums of updates (0: all)", low=0)
     devices: int | None = option(None, "devices that share a round's participants", low=1)
     quick: bool | None = option(None, "compile in half the time, to code that may run 1.5 times as long (CPU only)")
-    pool: str | None = option(None, "every device holds all samples, or only those of its clients", choices=("copied", "sharded"))
+    pool: str | None = option(None, "every device holds all samples, or only its clients' samples", choices=("copied", "sharded"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Train:
         """Count the bytes of an update of d numbers as a participant sends it."""
         return 4 * d if (compress := self.transit.compress) is None else compress.bytes(d)
 
-    def places(self, training: int, clients: int) -> int:
+    def slots(self, training: int, clients: int) -> int:
         """Return the size S of the cohort axis if `training` of all clients train: the number of participants. If all training
         clients take part, it is the number of all clients, so that the cohort keeps their order."""
         drawn = self.participants(training)

@@ -97,7 +97,7 @@ class Attack(Named):
 
 @dataclasses.dataclass(frozen=True)
 class Robust(Named):
-    """The table `train.robust`: a statistic of the members' updates in place of their weighted mean."""
+    """The table `train.robust`: a statistic of the members' updates instead of their weighted mean."""
 
     OWNERS = {"trim": (0.1, ("trimmed_mean",)), "liars": (0.2, ("krum",))}
     name: str = option(help="which", choices=("median", "trimmed_mean", "krum"))

@@ -99,7 +99,7 @@ def expand_axis(value: Value, field: Field, where: str) -> list[Value]:
 
 
 def expand_entry(value: Value, field: Field, where: str) -> list[Value]:
-    """List the values that one entry of an axis stands for: those of a range, else the entry itself."""
+    """List the values that one entry of an axis stands for: the values of a range, else the entry itself."""
     if isinstance(value, str):
         if int in field.kinds and (match := _RANGE.fullmatch(value)):
             return [check_value(v, field.hint, field.meta, where) for v in expand_range(match, value, where)]

@@ -48,9 +48,9 @@ def detect(name: str, folder: Path) -> Reader | None:
         archive = folder / form.archive
         if archive.is_file():
             return Reader(partial(_from_archive, name, archive, form), partial(list, [("archive", archive)]))
-        for place in (folder, folder / form.folder):
-            if (place / form.train[0]).is_file():
-                return Reader(partial(_from_files, name, place, form), partial(_files, place, form))
+        for path in (folder, folder / form.folder):
+            if (path / form.train[0]).is_file():
+                return Reader(partial(_from_files, name, path, form), partial(_files, path, form))
     return None
 
 

@@ -61,9 +61,9 @@ def find(name: str, path: str | None = None) -> Reader:
     raise DataError(f'data.name = "{name}": not found in {", ".join(tried)}{unset}; {get}')
 
 
-def check_free(name: str, places: list[Path], what: str) -> None:
+def check_free(name: str, searched: list[Path], what: str) -> None:
     """Raise a DataError if one of these folders has a file NAME.npz, which would be read instead of `what`."""
-    for file in (folder / f"{name}.npz" for folder in places):
+    for file in (folder / f"{name}.npz" for folder in searched):
         if file.is_file():
             raise DataError(f"{file}: would be read instead of {what}, which has the same name; rename or remove it")
 
@@ -84,8 +84,8 @@ def prepared_names(path: str | None = None) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for folder in prepared_folders(path):
         for info in sorted([*folder.glob("*/*/dataset_info.json"), *folder.glob("*/*/*/dataset_info.json")]):
-            place = info.parent.parent
-            found.setdefault(place.relative_to(folder).as_posix(), place)
+            base = info.parent.parent
+            found.setdefault(base.relative_to(folder).as_posix(), base)
     return found
 
 

@@ -54,8 +54,8 @@ def digits(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG
 def _read_digits() -> np.ndarray:
     """f64[1797, 65]: pixels and digit, read without importing scikit-learn, which takes a second."""
     found = importlib.util.find_spec("sklearn")
-    places = [] if found is None else [Path(place) for place in found.submodule_search_locations or ()]
-    files = [file for place in places if (file := place / "datasets" / "data" / "digits.csv.gz").is_file()]
+    paths = [] if found is None else [Path(path) for path in found.submodule_search_locations or ()]
+    files = [file for path in paths if (file := path / "datasets" / "data" / "digits.csv.gz").is_file()]
     if not files:
         raise DataError('data "digits": scikit-learn, which the file comes with, has no datasets/data/digits.csv.gz; reinstall it')
     with gzip.open(files[0], "rt", encoding="ascii") as lines:

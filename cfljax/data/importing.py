@@ -38,7 +38,7 @@ _USED = {
 }
 """Kind of data -> the flags that it uses."""
 _MARKS = (
-    *((f"{place}{mark}", "datasets") for place in ("", "*/") for mark in ("dataset_dict.json", "state.json", "train/state.json")),
+    *((f"{path}{mark}", "datasets") for path in ("", "*/") for mark in ("dataset_dict.json", "state.json", "train/state.json")),
     ("train/*.json", "leaf"),
     ("*.npy", "numpy"),
     ("*.parquet", "parquet"),
@@ -47,13 +47,13 @@ _MARKS = (
 """The first of these patterns that matches in a folder determines its kind."""
 
 
-def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, folder: str | None, replace: bool) -> Path:
-    """Import the file or folder `place`; return the folder of the imported data. Its name is `name`, or else that of `place`."""
-    hub, where = is_hub_name(place), Path(place).expanduser()
+def import_data(path: str, name: str | None, kind: str | None, wanted: Wanted, folder: str | None, replace: bool) -> Path:
+    """Import the file or folder `path`; return the folder of the imported data. Its name is `name`, or else `path`'s."""
+    hub, where = is_hub_name(path), Path(path).expanduser()
     if not hub and not where.exists():
-        raise DataError(f"{place}: there is no such file or folder")
-    name = name or (place if hub else name_of(where))
-    if not _NAME.fullmatch(name) and name != place:
+        raise DataError(f"{path}: there is no such file or folder")
+    name = name or (path if hub else name_of(where))
+    if not _NAME.fullmatch(name) and name != path:
         raise SpecError(f'--name "{name}": a name begins with a letter or digit and has letters, digits, "_", "-", "+" and "."')
     if name in SOURCES:
         raise SpecError(f'--name "{name}": a built-in data set has this name and would be used instead; choose another')
@@ -63,7 +63,7 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
     check_free(name, [place_for], "what is imported; or choose another --name")
     target = place_for / name
     if target.resolve() in (where.resolve(), *where.resolve().parents):
-        raise DataError(f"{place}: is where the import would be written; choose another --name, or --dir")
+        raise DataError(f"{path}: is where the import would be written; choose another --name, or --dir")
     if target.exists() and not replace:
         raise DataError(f"{target}: exists already; choose another --name, or give --replace")
     kind = "datasets" if hub else kind or detect_kind(where)
@@ -165,26 +165,26 @@ def make_source(name: str, where: str, parts: list[Part], share: float) -> tuple
     return arrays.source(name, where, named, len(names)), names
 
 
-def read_numpy(place: Path, _: Wanted) -> list[Part]:
+def read_numpy(path: Path, _: Wanted) -> list[Part]:
     """Return the parts of a folder with x_train.npy, y_train.npy, … or x.npy and y.npy, and user_train.npy or user.npy for owners,
     y_coarse_train.npy or y_coarse.npy for coarse labels; or of an .npz file with arrays of these names."""
-    held = npz.list_arrays(place) if place.is_file() else {file.stem for file in place.glob("*.npy")}
+    held = npz.list_arrays(path) if path.is_file() else {file.stem for file in path.glob("*.npy")}
     sides = [side for side in ("_train", "_test") if f"x{side}" in held] if "x_train" in held else [""]
     if f"x{sides[0]}" not in held:
-        raise DataError(f"{place}: must hold arrays x_train and y_train, or x and y; it has {', '.join(sorted(held)) or 'none'}")
+        raise DataError(f"{path}: must hold arrays x_train and y_train, or x and y; it has {', '.join(sorted(held)) or 'none'}")
     found = []
     for side in sides:
         x, y, user, coarse = (f"{key}{side}" for key in ("x", "y", "user", "y_coarse"))
-        if place.is_file():
-            z = npz.load_arrays(place, (x, y), (user, coarse))
+        if path.is_file():
+            z = npz.load_arrays(path, (x, y), (user, coarse))
         else:
             z = {}
             for name in (each for each in (x, y, user, coarse) if each in (x, y) or each in held):
-                with parser_errors(place / f"{name}.npy", then="; save plain numbers with numpy.save"):
-                    z[name] = np.load(place / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+                with parser_errors(path / f"{name}.npy", then="; save plain numbers with numpy.save"):
+                    z[name] = np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         for key in z:
             if z[key].shape[:1] != z[x].shape[:1]:
-                raise DataError(f"{place}: {x} has shape {list(z[x].shape)} and {key} {list(z[key].shape)}: one {key} per sample")
+                raise DataError(f"{path}: {x} has shape {list(z[x].shape)} and {key} {list(z[key].shape)}: one {key} per sample")
         found.append(Part(z[x], z[y], z.get(user), coarse=z.get(coarse)))
     return found
 

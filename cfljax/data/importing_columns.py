@@ -69,7 +69,7 @@ def _find_roles(train: Table, wanted: Wanted) -> tuple[str, str | None, str | No
 
 
 def find_label(table: Table, left: list[str], wanted: Wanted) -> str | None:
-    """Return the column of the labels: that of `--label`, else the only one with a usual name, else the only one with classes."""
+    """Return the column of the labels: `--label`'s, else the only one with a usual name, else the only one with classes."""
     found = _choose_column(table, [c for c in left if c not in wanted.x], wanted.label, LABEL_NAMES, "--label")
     return found or _choose_column(table, left, None, tuple(table.class_names), "--label")
 

@@ -54,7 +54,7 @@ def _name(folder: Path) -> str:
 
 
 def _find_sides(folder: Path) -> list[Path]:
-    """Return [the folder of the training samples, that of the test samples], or [the folder] if none inside is named for them."""
+    """Return [folder of the training samples, folder of the test samples], or [the folder] if none inside is named for them."""
     inside = {item.name.lower(): item for item in folders_in(folder)}
     train = next((inside[name] for name in _TRAIN if name in inside), None)
     tests = [inside[name] for name in _TEST if name in inside]
@@ -99,10 +99,10 @@ def _list_domains(folder: Path, wanted: Wanted, endings: set[str], example: str)
         raise SpecError("--by-domain: has the folders by domain, --by-user by user; leave one of the two out")
     found: dict[str, list[Found]] = {}
     for domain in find_domains(folder):
-        place = domain
-        while len(inner := folders_in(place)) == 1 and folders_in(inner[0]):  # as in Office-31: amazon/images/mug/1.jpg
-            place = inner[0]
-        sides = [_find_files(side, wanted, endings, f"DOMAIN/{example}") for side in _find_sides(place)]
+        level = domain
+        while len(inner := folders_in(level)) == 1 and folders_in(inner[0]):  # as in Office-31: amazon/images/mug/1.jpg
+            level = inner[0]
+        sides = [_find_files(side, wanted, endings, f"DOMAIN/{example}") for side in _find_sides(level)]
         found[_name(domain)] = [side._replace(users=[_name(domain)] * len(side.files)) for side in sides]
     some = [name for name, sides in found.items() if len(sides) > 1]
     if some and len(some) < len(found):

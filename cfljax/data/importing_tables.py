@@ -109,9 +109,9 @@ def _read_parquet(where: Path, files: list[Path]) -> Table:
         return Table(str(where if len(files) > 1 else files[0]), arrow.concat_tables(map(pyarrow.parquet.read_table, files)))
 
 
-def is_hub_name(place: str) -> bool:
+def is_hub_name(path: str) -> bool:
     """Return whether this is `hf:OWNER/NAME` or `hf:OWNER/NAME:CONFIGURATION`, a data set of Hugging Face's hub."""
-    return bool(re.fullmatch(r"hf:[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(:[\w.+-]+)?", place))
+    return bool(re.fullmatch(r"hf:[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(:[\w.+-]+)?", path))
 
 
 def is_saved(folder: Path) -> bool:
@@ -123,7 +123,7 @@ def read_saved(folder: Path, _: Wanted) -> list[Table]:
     """Return the tables (training, test) of a saved data set, or of a folder with one per client, as Flower's partitioners."""
     if is_saved(folder) or is_hub_name(str(folder)):
         return [concatenate_datasets(str(folder), {None: split}) for split in _load_splits(folder)]
-    clients = {client: _load_splits(place) for client, place in clients_in(folder).items()}
+    clients = {client: _load_splits(path) for client, path in clients_in(folder).items()}
     if len({len(splits) for splits in clients.values()}) > 1:
         without = next(client for client, splits in clients.items() if len(splits) == 1)
         raise DataError(
@@ -137,17 +137,17 @@ def read_saved(folder: Path, _: Wanted) -> list[Table]:
 def clients_in(folder: Path) -> dict[Any, Path]:
     """Return client -> its saved data set. Where several folders differ in a number only, as partition_0, partition_1, … do, the
     numbers are the clients, and other folders are left out; else the names are."""
-    saved = [place for place in sorted(folder.iterdir()) if not place.name.startswith(".") and is_saved(place)]
+    saved = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".") and is_saved(path)]
     if not saved:
         raise DataError(f"{folder}: has no data set that save_to_disk wrote")
     kinds: dict[tuple[str, str], dict[Any, Path]] = {}
-    for place in saved:
-        if match := re.fullmatch(r"(.*?)(\d+)(\D*)", place.name):
-            kinds.setdefault((match[1], match[3]), {})[int(match[2])] = place
+    for path in saved:
+        if match := re.fullmatch(r"(.*?)(\d+)(\D*)", path.name):
+            kinds.setdefault((match[1], match[3]), {})[int(match[2])] = path
     numbered = max(kinds.values(), key=len, default={})
     if len(numbered) < 2:
-        return {place.name: place for place in saved}
-    if left := [place.name for place in saved if place not in numbered.values()]:
+        return {path.name: path for path in saved}
+    if left := [path.name for path in saved if path not in numbered.values()]:
         line = f"{folder}: left out, because the clients are {numbered[min(numbered)].name}, …: {', '.join(left)}"
         warnings.warn(line, DataWarning, stacklevel=2)
     return dict(sorted(numbered.items()))
@@ -165,7 +165,7 @@ def _load_splits(folder: Path) -> list[datasets.Dataset]:
     with parser_errors(folder, "as a saved data set"):
         whole = (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()
         found: Any = load_from_disk(str(folder)) if whole else {
-            place.parent.name: load_from_disk(str(place.parent)) for place in sorted(folder.glob("*/state.json"))
+            path.parent.name: load_from_disk(str(path.parent)) for path in sorted(folder.glob("*/state.json"))
         }  # fmt: skip
     return _choose_splits(folder, found)
 
@@ -180,7 +180,7 @@ def _choose_splits(folder: Path, found: Any) -> list[datasets.Dataset]:
 
 
 def concatenate_datasets(where: str, sets: dict[Any, datasets.Dataset]) -> Table:
-    """Return the data sets of clients as one table, with the owner of each row; that of the client None has no owners."""
+    """Return the data sets of clients as one table, with the owner of each row; the table of the client None has no owners."""
     import pyarrow as arrow
 
     first = next(iter(sets.values()))

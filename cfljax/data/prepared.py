@@ -141,7 +141,7 @@ def _read_split(
 
 
 def decode_cached(folder: Path, cache: Path, count: int, decode: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the four arrays that `decode()` returns for the files of `folder`. They come from `cache` if it holds those of files
+    """Return the four arrays that `decode()` returns for the files of `folder`. They come from `cache` if it has them for files
     with the same contents; otherwise they are decoded and stored there. `count`: the number of samples."""
     if count < MIN_CACHED_SAMPLES:
         return decode()

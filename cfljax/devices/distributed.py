@@ -89,8 +89,8 @@ def fail(error: BaseException) -> None:
         traceback.print_exception(error)
     _ending.acquire()
     try:
-        told = f"process {jax.process_index()} of --distributed: {line[:2000]}"
-        _client.key_value_set(f"cfljax/end/{jax.process_index()}", json.dumps([told, code]))
+        message = f"process {jax.process_index()} of --distributed: {line[:2000]}"
+        _client.key_value_set(f"cfljax/end/{jax.process_index()}", json.dumps([message, code]))
         time.sleep(PARTING if leads() else 0)  # process 0 keeps the messages
     except jax.errors.JaxRuntimeError:
         pass  # the others have gone

@@ -13,8 +13,8 @@ QUICK: dict[str, str | bool] = {
     "xla_cpu_parallel_codegen_split_count": "1",
     "xla_disable_hlo_passes": "tree_reduction_rewriter",
 }
-"""XLA's options for it, on a CPU: the older way of making the code of a fusion, all code in one piece, sums in one step in place of
-two. Measured: half of the time; small programs then run up to half as long again, larger ones about as long."""
+"""XLA's options for it, on a CPU: the older way of making the code of a fusion, all code in one piece, sums in one step instead
+of two. Measured: half of the time; small programs then run up to half as long again, larger ones about as long."""
 
 
 @functools.cache

@@ -134,7 +134,7 @@ def _is_shared(eqn: core.JaxprEqn) -> bool:
 
 
 def _choose_donated(segment: Segment, free: list[core.Var]) -> tuple[int, ...]:
-    """Return the positions of those of the `free` arguments whose memory is worth taking and fits a result."""
+    """Return the positions of the `free` arguments whose memory is worth taking and fits a result."""
     room, found = collections.Counter(v.aval.str_short() for v in segment.writes), []
     for v in free:
         if v.aval.size >= MIN_DONATED and room[v.aval.str_short()]:  # type: ignore[attr-defined]

@@ -77,7 +77,7 @@ class Dealt(NamedTuple):
 
     jobs: Array
     """i32[R]: the jobs of this device; −1: a free slot."""
-    place: Array | None
+    slot: Array | None
     """i32[S]: where each job's result is in the gathered results; None: results stay on the device that did the job."""
     number: Array | None = None
     """i32[]: how many of `jobs`, the first ones, this device does if each must do those whose samples it holds; None: all."""
@@ -86,8 +86,8 @@ class Dealt(NamedTuple):
 
     def collect(self, results: Out) -> Out:
         """Return the results of all jobs in order, from this device's results, one per slot."""
-        if self.place is not None:
-            return jax.tree.map(lambda each: jax.lax.all_gather(each, AXIS, tiled=True)[self.place], results)
+        if self.slot is not None:
+            return jax.tree.map(lambda each: jax.lax.all_gather(each, AXIS, tiled=True)[self.slot], results)
         return jax.tree.map(self._add_up, results)
 
     def _add_up(self, each: Array) -> Array:
@@ -107,8 +107,8 @@ def deal_out(costs: Array, plan: Plan, owner: Array | None = None) -> Dealt | No
         here = owner == jax.lax.axis_index(AXIS)
         first = (jnp.argsort(~here, stable=True) if plan.sequential else jnp.lexsort((-costs, ~here))).astype(jnp.int32)
         return Dealt(jnp.where(here[first], first, -1), None, jnp.sum(here, dtype=jnp.int32), min(number, even + even // 2))
-    lists, place = deal(costs, width, even if plan.alike else _count_slots(number, even))
-    return Dealt(lists[jax.lax.axis_index(AXIS)], place)
+    lists, slot = deal(costs, width, even if plan.alike else _count_slots(number, even))
+    return Dealt(lists[jax.lax.axis_index(AXIS)], slot)
 
 
 def _count_slots(number: int, even: int) -> int:
@@ -177,14 +177,14 @@ def deal(costs: Array, devices: int, room: int) -> tuple[Array, Array]:
     order = jnp.argsort(-costs).astype(jnp.int32)
 
     def give(at: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        load, taken, lists, place = carry
+        load, taken, lists, slot = carry
         s = order[at]
         to = jnp.argmin(jnp.where(taken < room, load, jnp.inf)).astype(jnp.int32)
-        lists, place = lists.at[to, taken[to]].set(s), place.at[s].set(to * room + taken[to])
-        return load.at[to].add(costs[s]), taken.at[to].add(1), lists, place
+        lists, slot = lists.at[to, taken[to]].set(s), slot.at[s].set(to * room + taken[to])
+        return load.at[to].add(costs[s]), taken.at[to].add(1), lists, slot
 
-    lists, place = jnp.full((devices, room), -1, jnp.int32), jnp.zeros(costs.shape[0], jnp.int32)
-    begin = (jnp.zeros(devices), jnp.zeros(devices, jnp.int32), lists, place)
+    lists, slot = jnp.full((devices, room), -1, jnp.int32), jnp.zeros(costs.shape[0], jnp.int32)
+    begin = (jnp.zeros(devices), jnp.zeros(devices, jnp.int32), lists, slot)
     return jax.lax.fori_loop(0, costs.shape[0], give, begin)[2:]
 
 

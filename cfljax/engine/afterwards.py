@@ -38,7 +38,7 @@ class Placed(NamedTuple):
     models: Array
     """f32[K, d]."""
     which: Array
-    """i32[C]: the model of each; with a mixture that of the largest weight."""
+    """i32[C]: the model of each; with a mixture the model of the largest weight."""
     mixture: Array | None
     """f32[C, K], for methods whose clients mix models."""
 

@@ -6,7 +6,7 @@ M updates are in flight at a time. A round of the engine is one step of the serv
 once, and stores their updates, clusters and times of arrival (`types.Flight`).
 2. The server waits until `buffer` updates have arrived, or all that are in flight if there are fewer. The earliest count, in a tie
 those with the lowest identities. The clock moves to the arrival of the last of them.
-3. Each cluster is moved by those of its own updates that are among them, each with its usual weight times s(τ); τ, the staleness,
+3. Each cluster is moved by its own updates among them, each with its usual weight times s(τ); τ, the staleness,
    is how many steps the server has done since the client got its models.
 
 Methods see a cohort with a slot for each update in flight (`local.flight`). As for a deadline, a round is computed twice: from the
@@ -33,20 +33,20 @@ Outcome = tuple[tuple[Tree, Info], Wall, Flight]
 """((state, report), clock, updates in flight) after a step."""
 
 
-def start_flight(settings: Asynchronous, places: int, models: int, size: int) -> Flight:
+def start_flight(settings: Asynchronous, slots: int, models: int, size: int) -> Flight:
     """Make M free slots, before the first step of a run with this number of models of this size."""
-    whole, numbers = jnp.zeros(places, jnp.int32), jnp.zeros(places)
+    whole, numbers = jnp.zeros(slots, jnp.int32), jnp.zeros(slots)
     return Flight(
         ids=whole,
-        busy=jnp.zeros(places, bool),
+        busy=jnp.zeros(slots, bool),
         left=numbers,
         begun=whole - 1,
         work=numbers,
-        up=jnp.zeros((places, 2), jnp.int32),
+        up=jnp.zeros((slots, 2), jnp.int32),
         which=whole,
-        delta=jnp.zeros((places, size)),
+        delta=jnp.zeros((slots, size)),
         loss=numbers,
-        home=jnp.zeros((places, settings.home)) if settings.home else None,
+        home=jnp.zeros((slots, settings.home)) if settings.home else None,
         staleness=jnp.int32(0),
         arrived=jnp.int32(0),
         applied=jnp.zeros(models if models <= MAX_TIMED_CLUSTERS else 0, jnp.int32),
@@ -85,7 +85,7 @@ def step(
     hyper: Hyper,
     t: Array,
 ) -> Outcome:
-    """Step t of the server. The arguments are those of `wall.run_timed`."""
+    """Step t of the server. The arguments are as for `wall.run_timed`."""
     assert wall is not None and flight is not None and federation.devices is not None
     before: Flight = flight
     devices = devices_in_round(federation.devices, hyper, wall.elapsed.high, t)

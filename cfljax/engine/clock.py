@@ -17,7 +17,7 @@ Out = TypeVar("Out")
 
 
 class Clock:
-    """Time in chunks, added to that of earlier starts: what an evaluation costs, and the rest, which is training."""
+    """Time in chunks, added to the time of earlier starts: of evaluations, and the rest, which is training."""
 
     def __init__(self, total: float = 0.0, evaluation: float = 0.0) -> None:
         self.total, self.evaluation = total, evaluation

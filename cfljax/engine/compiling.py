@@ -70,7 +70,7 @@ def compile_programs(parts: Assembled, group: Group, federation: Federation) -> 
 
 
 def start_form(program: Program, parts: Assembled, group: Group) -> Carry:
-    """Return the shapes of what a run like those of the group carries before the first round."""
+    """Return the shapes of what a run like the group's carries before the first round."""
     with jax.default_matmul_precision(parts.settings.precision):
         form: Carry = jax.eval_shape(program.start, *drop_runs(tuple(group)), parts.federation)
     return form

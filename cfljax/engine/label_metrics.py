@@ -49,9 +49,9 @@ def average_precision(seen: Seen) -> jax.Array:
             at = i * TILE + jnp.arange(TILE)
             valid = at < split.count[client]
             scores, truth = _score(seen, params, client, at, valid)
-            place = jnp.where(valid, begin + at, length)
+            slot = jnp.where(valid, begin + at, length)
             values = (scores, truth, valid)
-            return tuple(old.at[place].set(new, mode="drop") for old, new in zip(held, values, strict=True))  # type: ignore[return-value]
+            return tuple(old.at[slot].set(new, mode="drop") for old, new in zip(held, values, strict=True))  # type: ignore[return-value]
 
         number = jnp.where(seen.who[client], -(-split.count[client] // TILE), 0)
         return jax.lax.fori_loop(0, number, visit, carry)

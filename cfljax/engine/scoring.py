@@ -90,10 +90,10 @@ def least_loss_among(
     number = jnp.sum(candidates, dtype=jnp.int32)
 
     def visit(b: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
-        place = b * width + jnp.arange(width)
-        which = first[jnp.minimum(place, models.shape[0] - 1)].astype(jnp.int32)
+        index = b * width + jnp.arange(width)
+        which = first[jnp.minimum(index, models.shape[0] - 1)].astype(jnp.int32)
         losses = client_losses(model, federation, split, models[which], clients, who, sequential)
-        losses = jnp.where((place < number)[:, None] & ~jnp.isnan(losses), losses, jnp.inf)
+        losses = jnp.where((index < number)[:, None] & ~jnp.isnan(losses), losses, jnp.inf)
         least = least_loss(losses)
         found = jnp.take_along_axis(losses, least[None], 0)[0]
         return jnp.minimum(found, best[0]), jnp.where(found < best[0], which[least], best[1])
@@ -135,8 +135,8 @@ def _score_shared(
     zeros if not wanted (bool[K, kinds])."""
     block = block_size(model, federation, 1, split.rows.shape[0], sequential)
     kinds, number = _kinds(federation)
-    places = jnp.where(federation.real, kinds, number)
-    member = jnp.zeros(number, jnp.int32).at[places].max(jnp.arange(federation.clients), mode="drop")
+    slots = jnp.where(federation.real, kinds, number)
+    member = jnp.zeros(number, jnp.int32).at[slots].max(jnp.arange(federation.clients), mode="drop")
 
     def one(at: tuple[Array, Array]) -> tuple[Array, Array]:
         params, row = model.unravel(at[0]), at[1]
@@ -173,7 +173,7 @@ def _score_by_product(
 
 
 def _add_scores(model: Model, sums: Array, owner: Array, logits: Array, y: Array, valid: Array) -> Array:
-    """Add the correct answers and losses of a block of samples to those of each client, f32[C, 2], in one scatter."""
+    """Add the correct answers and losses of a block of samples to the sums of each client, f32[C, 2], in one scatter."""
     hits = jnp.where(valid, model.correct(logits, y), False).astype(jnp.float32)
     return sums.at[owner].add(jnp.stack([hits, jnp.where(valid, model.loss(logits, y), 0.0)], axis=1))
 

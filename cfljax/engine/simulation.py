@@ -34,7 +34,7 @@ class Simulation:
         self.scored_on, self.clients = strip_training(federation), history.extract_clients(parts.federation)
         self.groups = groups.split_into_groups(parts, whole)
         self.runs, size = whole.keys.shape[0], self.groups[0].keys.shape[0]
-        self.places = [np.arange(at, at + size) for at in range(0, self.runs, size)]
+        self.members = [np.arange(at, at + size) for at in range(0, self.runs, size)]
         """Which runs are in each group."""
         programs, self.seconds_compile = compile_programs(parts, self.groups[0], federation)
         self.programs = [programs] * len(self.groups)
@@ -60,22 +60,22 @@ class Simulation:
         if len(ended):
             self.accuracy = np.full((self.runs, len(self.clients.group)), np.nan, np.float32)
         for r in ended:
-            at, place = self._locate(r)
+            at, slot = self._locate(r)
             _, scored = fetch(self._evaluate(at, int(self.watch.ended[r])))
-            self.accuracy[r] = history.client_accuracies(scored)[place]
+            self.accuracy[r] = history.client_accuracies(scored)[slot]
         self.end(ended)
         return self.carries
 
     def _deal(self, whole: Carry) -> list[Carry]:
-        return [put_on_mesh(groups.select_runs(whole, places), self.parts.mesh, True) for places in self.places]
+        return [put_on_mesh(groups.select_runs(whole, members), self.parts.mesh, True) for members in self.members]
 
     def _locate(self, run: int) -> tuple[int, int]:
-        at = next(at for at, places in enumerate(self.places) if run in places)
-        return at, int(np.argmax(self.places[at] == run))
+        at = next(at for at, members in enumerate(self.members) if run in members)
+        return at, int(np.argmax(self.members[at] == run))
 
     def carry(self) -> Carry:
         """Return the carry of all runs, on the host."""
-        carry: Carry = groups.scatter_runs([fetch(each) for each in self.carries], self.places, self.runs)
+        carry: Carry = groups.scatter_runs([fetch(each) for each in self.carries], self.members, self.runs)
         for r, own in self.frozen.items():
             carry = jax.tree.map(lambda all_runs, one, r=r: _replace_run(all_runs, r, one[0]), carry, own)
         return carry
@@ -83,25 +83,25 @@ class Simulation:
     def end(self, ended: np.ndarray) -> None:
         """Freeze these runs. Groups that are computed side by side shrink to the live runs whenever half of them have ended."""
         for r in ended:
-            at, place = self._locate(r)
-            self.frozen[int(r)] = fetch(groups.slice_runs(self.carries[at], place, 1))
+            at, slot = self._locate(r)
+            self.frozen[int(r)] = fetch(groups.slice_runs(self.carries[at], slot, 1))
         if len(ended) and not self.parts.settings.sequential:
             for at in range(len(self.groups)):
                 self._cut_down(at)
 
     def _cut_down(self, at: int) -> None:
-        places, devices = self.places[at], 1 if self.parts.mesh is None else int(self.parts.mesh.shape.get(RUNS, 1))
-        live = places[self.watch.live[places]]
-        size = len(places)
+        members, devices = self.members[at], 1 if self.parts.mesh is None else int(self.parts.mesh.shape.get(RUNS, 1))
+        live = members[self.watch.live[members]]
+        size = len(members)
         while size % 2 == 0 and size // 2 >= max(len(live), 1) and size // 2 % devices == 0:
             size //= 2
-        if size == len(places) or not len(live):
+        if size == len(members) or not len(live):
             return
-        here = [int(np.argmax(places == r)) for r in live]
+        here = [int(np.argmax(members == r)) for r in live]
         here += here[-1:] * (size - len(here))
         carry = groups.select_runs(fetch(self.carries[at]), np.array(here))
-        self.places[at] = places[here]
-        self.groups[at] = groups.place_group(self.parts, groups.select_runs(tuple(self.whole), self.places[at]))
+        self.members[at] = members[here]
+        self.groups[at] = groups.place_group(self.parts, groups.select_runs(tuple(self.whole), self.members[at]))
         self.programs[at], seconds = compile_programs(self.parts, self.groups[at], self.federation)
         self.seconds_compile += seconds
         self.carries[at] = put_on_mesh(carry, self.parts.mesh, True)
@@ -114,7 +114,7 @@ class Simulation:
 
     def advance(self, done: int, stop: int) -> list[Rows]:
         """Run the rounds from `done` to `stop`, and return their rows. Nothing is fetched from the device before the end."""
-        going_on = [at for at, places in enumerate(self.places) if self.watch.live[places].any()]
+        going_on = [at for at, members in enumerate(self.members) if self.watch.live[members].any()]
         found = {at: self._advance_group(at, done, stop) for at in going_on}
         evaluations = [each[0] for each in found[going_on[0]]]
         rows = [self._row(t, {at: each[i][1] for at, each in found.items()}) for i, t in enumerate(evaluations)]
@@ -147,7 +147,7 @@ class Simulation:
     def _row(self, round: int, evaluated: dict[int, Evaluated]) -> Rows:
         """Make a row of the history, [R, 1, …], from the evaluations of groups. Runs that have ended keep their values."""
         settings, found = self.parts.settings, [fetch(each) for each in evaluated.values()]
-        report, scored = groups.scatter_runs(found, [self.places[at] for at in evaluated], self.runs)
+        report, scored = groups.scatter_runs(found, [self.members[at] for at in evaluated], self.runs)
         accuracy = history.client_accuracies(scored)
         clients = self.clients.at(round)
         row = history.make_row(clients, report, scored, self.programs[0].models, round, settings.label_history)

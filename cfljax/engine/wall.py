@@ -4,7 +4,7 @@ A participant receives, computes and sends, one after the other:
 
 seconds = bytes down · 8 / (down_mbps · 10⁶) + steps · step_ms / 1000 / speed + bytes up · 8 / (up_mbps · 10⁶)
 
-Its steps are those of all its trainings in the round. Its bytes are the round's, shared out evenly over the participants. A round
+Its steps are summed over all its trainings in the round. Its bytes are the round's, split evenly over the participants. A round
 lasts as long as its slowest participant, or `deadline_s` if a client is late. Messages that clients send to be clustered, before a
 round begins, come on top: the time that one client takes to send them."""
 
@@ -116,8 +116,8 @@ def run_metered(go: Go, vector: tuple[float, float], federation: Federation, hyp
             state, info = go(federation)
         return (state, info), _sum_time(meter, info.traffic, vector, federation, hyper)
     except jax.errors.UnexpectedTracerError:
-        told = "the method trains inside a loop or branch of JAX, where steps cannot be counted"
-        raise SpecError(f"train.clock: {told}; call solver.fit outside of jax.lax and jax.vmap") from None
+        why = "the method trains inside a loop or branch of JAX, where steps cannot be counted"
+        raise SpecError(f"train.clock: {why}; call solver.fit outside of jax.lax and jax.vmap") from None
 
 
 def _sum_time(meter: Meter, traffic: Traffic, vector: tuple[float, float], federation: Federation, hyper: Hyper) -> Spent:

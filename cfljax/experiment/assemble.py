@@ -106,10 +106,10 @@ def assemble_batch(batch: Batch, machine: Machine) -> Assembled:
 
 def check_tokens(run: Run) -> None:
     """Reject samples that are not token ids, for models that need these."""
-    told, federation = getattr(run.model.options, "vocabulary", None), host_federation(run)
-    if told is None or not models.MODELS.ours(run.model.name) or len(sample_shape(federation)) != 1:
+    given, federation = getattr(run.model.options, "vocabulary", None), host_federation(run)
+    if given is None or not models.MODELS.ours(run.model.name) or len(sample_shape(federation)) != 1:
         return
-    pool, vocabulary = federation.pool, told or federation.classes
+    pool, vocabulary = federation.pool, given or federation.classes
     if np.any(np.asarray(pool.scale) != 1) or np.any(np.asarray(pool.mean) != 0):
         raise SpecError(f'data.normalise = "{run.data.normalise}": would change token ids; give "none"')
     x = np.asarray(pool.x)
@@ -122,8 +122,8 @@ def check_tokens(run: Run) -> None:
 
 def _warn_of_equal_starts(run: Run, model: Model) -> None:
     """Warn if all clusters start from the same network, because a choice by loss then puts all clients into the first."""
-    told = common_options(run.model.options)
-    if told.weights is None or told.jitter or not run.options.chooses_by_loss or getattr(run.options, "clusters", 1) == 1:
+    common = common_options(run.model.options)
+    if common.weights is None or common.jitter or not run.options.chooses_by_loss or getattr(run.options, "clusters", 1) == 1:
         return
     whole = model.whole or (lambda params: params)
     one, other = (jax.tree.leaves(whole(model.unravel(model.init(keys.root(seed))))) for seed in (0, 1))

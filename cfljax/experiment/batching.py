@@ -186,7 +186,7 @@ def estimate_memory(batch: Batch, size: Size) -> int:
 
 def _at_once(run: Run, size: Size) -> int:
     """Return the number of participants whose updates are held at once."""
-    participants, options = run.train.places(size.learners, size.clients), run.options
+    participants, options = run.train.slots(size.learners, size.clients), run.options
     if run.train.buffered is not None:
         return 2 * participants  # before and after a step
     if options.own or options.similarity == "exact" or run.train.transit.robust is not None:
@@ -197,7 +197,7 @@ def _at_once(run: Run, size: Size) -> int:
 
 
 def count_held(run: Run, size: Size) -> int:
-    """Return the bytes that a run holds for all its clients at once, besides those of its participants."""
+    """Return the bytes that a run holds for all its clients at once, besides what its participants need."""
     numbers = run.options.per_client(size.clients, size.parameters)
     if stay_home(run.options, run.train):
         numbers += size.parameters  # its model when it is scored

@@ -64,7 +64,7 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
     batch = None if run.train.batch == "full" else int(run.train.batch)
     work = Work(None if epochs is None else epochs + head, run.train.steps, batch, head=head)
     devices = machine.shape(wanted=forced.devices).clients
-    participants = run.train.places(int(np.asarray(federation.trains).sum()), federation.clients)
+    participants = run.train.slots(int(np.asarray(federation.trains).sum()), federation.clients)
     stream = 0  # a robust rule needs all updates at once, and those under way are kept
     if run.train.transit.robust is None and run.train.buffered is None:
         stream = choose_block(participants, model.size) if forced.stream is None else forced.stream

@@ -66,7 +66,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def uses_cpu() -> bool:
-    """Return whether runs are computed on the CPU, as far as can be told without JAX."""
+    """Return whether runs are computed on the CPU, as far as is known without JAX."""
     return find_accelerator() is None or "cpu" in os.environ.get("JAX_PLATFORMS", "")
 
 

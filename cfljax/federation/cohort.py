@@ -38,14 +38,14 @@ def _draw_around_flight(
 ) -> Cohort:
     """Draw as `draw` does while updates are in flight: their clients keep their slots, masked, and others are drawn for the free
     slots, in order. If there are as many slots as clients, each client has its own."""
-    places, clients = flight.ids.shape[0], federation.clients
+    slots, clients = flight.ids.shape[0], federation.clients
     there = jnp.where(flight.busy, flight.ids, clients)
     eligible = eligible & ~jnp.zeros(clients, bool).at[there].set(True, mode="drop")
-    if places >= clients:
+    if slots >= clients:
         ids = jnp.arange(clients, dtype=jnp.int32)
     else:
         rank = jnp.maximum(jnp.cumsum(~flight.busy) - 1, 0)
-        ids = jnp.where(flight.busy, flight.ids, _draw_clients(key, federation, eligible, places)[rank])
+        ids = jnp.where(flight.busy, flight.ids, _draw_clients(key, federation, eligible, slots)[rank])
     return gather(key, federation, ids, eligible[ids] & ~flight.busy, round, hyper)
 
 

@@ -146,8 +146,8 @@ def labels_seen(federation: Federation) -> np.ndarray:
     split, view = federation.train, federation.view
     rows, start, count = (np.asarray(a) for a in (split.rows, split.start, split.count))
     owner = np.repeat(np.arange(federation.clients), count)
-    place = start[owner] + np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
-    labels = np.asarray(federation.pool.y)[rows[place]]
+    index = start[owner] + np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
+    labels = np.asarray(federation.pool.y)[rows[index]]
     if view is not None and view.labels is not None:
         labels = np.asarray(view.labels)[np.asarray(view.of)[owner], labels]
     return count_labels(owner, labels, federation.clients, federation.classes).astype(np.float32)

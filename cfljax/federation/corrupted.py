@@ -71,9 +71,9 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
             _copy_views(y, [rows - first for rows in held], of, len(kinds), functools.partial(damage, x, side))
             for side, (held, (x, y, first)) in enumerate(zip((parts.train, tests), sides, strict=True))
         )
-        anew = source._replace(x_train=x, y_train=y, x_test=x_test, y_test=y_test, user_train=None, user_test=None, population=None)
+        new = source._replace(x_train=x, y_train=y, x_test=x_test, y_test=y_test, user_train=None, user_test=None, population=None)
         origin = origin if parts.origin is None else parts.origin[origin]
-        return dataclasses.replace(parts, train=train, test=[rows + len(y) for rows in test], source=anew, origin=origin)
+        return dataclasses.replace(parts, train=train, test=[rows + len(y) for rows in test], source=new, origin=origin)
 
     return see
 

@@ -24,12 +24,12 @@ def _with_trace(devices: Devices, trace: Trace, clients: int) -> Devices:
     beyond = np.flatnonzero(trace.client >= clients)
     if len(beyond):
         at = beyond[0]
-        told = f"client = {trace.client[at]}: there are {clients} clients, 0 to {clients - 1}"
-        raise SpecError(f"train.clock.trace: {trace.file}:{trace.line[at]}: {told}")
+        why = f"client = {trace.client[at]}: there are {clients} clients, 0 to {clients - 1}"
+        raise SpecError(f"train.clock.trace: {trace.file}:{trace.line[at]}: {why}")
     times = np.unique(np.concatenate([[0.0], trace.time]).astype(np.float32))
     if len(times) * clients > MAX_TRACE_CELLS:
-        told = f"{len(times)} times of {clients} clients are too many; round the times to minutes or hours"
-        raise SpecError(f"train.clock.trace: {trace.file}: {told}")
+        why = f"{len(times)} times of {clients} clients are too many; round the times to minutes or hours"
+        raise SpecError(f"train.clock.trace: {trace.file}: {why}")
     available, factor = np.ones((len(times), clients), bool), np.ones((len(times), clients), np.float32)
     order = np.lexsort((trace.time, trace.client))
     for lines in np.split(order, np.flatnonzero(np.diff(trace.client[order])) + 1):  # of a client, as they follow each other

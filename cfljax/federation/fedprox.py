@@ -58,7 +58,7 @@ def _draw_until_total(options: FedProx, have: np.ndarray, rng: Rng, draws: int =
 
 
 def split_train_test(held: list[np.ndarray], test: str, rng: Rng) -> tuple[list[np.ndarray], list[np.ndarray] | np.ndarray]:
-    """(Each client's training rows: int(0.9 n) of its n, shuffled; its other rows, or for `global` those of all clients)."""
+    """(Each client's training rows: int(0.9 n) of its n, shuffled; its other rows, or for `global` all clients' other rows)."""
     pairs = [np.split(rng.permutation(rows), [int(0.9 * len(rows))]) for rows in held]
     own = [b for _, b in pairs]
     return [a for a, _ in pairs], own if test == "own" else np.unique(np.concatenate(own))

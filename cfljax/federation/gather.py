@@ -32,8 +32,8 @@ def cumulative_counts(counts: jax.Array) -> jax.Array:
     """Sum the counts i32[n] up to each position; a short array for every position separately, which takes a CPU fewer kernels."""
     if counts.size > MAX_SUMMED_LENGTH:
         return jnp.cumsum(counts)
-    place = jnp.arange(counts.size)
-    return jnp.sum(jnp.where(place <= place[:, None], counts, 0), axis=1, dtype=counts.dtype)
+    order = jnp.arange(counts.size)
+    return jnp.sum(jnp.where(order <= order[:, None], counts, 0), axis=1, dtype=counts.dtype)
 
 
 def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> tuple[jax.Array, jax.Array]:
@@ -55,7 +55,7 @@ def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> 
 
 
 def _take(values: Array, index: Array) -> jax.Array:
-    """`values[index]`, with indices clipped into range: those of masked entries may be anything."""
+    """`values[index]`, with indices clipped into range: masked entries may have any."""
     return jnp.take(jnp.asarray(values), index, axis=0, mode="clip")
 
 

@@ -138,10 +138,10 @@ def rotation(shape: tuple[int, ...], angle: float) -> np.ndarray:
     """i32[F]: where each value of the flattened sample comes from when the image is turned counter-clockwise by `angle`
     degrees: exactly for quarter turns, else to the nearest pixel; −1 comes from outside the image."""
     height, width, channels = image_shape(shape)
-    places = np.arange(height * width * channels, dtype=np.int32).reshape(height, width, channels)
+    grid = np.arange(height * width * channels, dtype=np.int32).reshape(height, width, channels)
     turns, rest = divmod(angle % 360, 90)
     if rest == 0 and (height == width or turns % 2 == 0):
-        return np.rot90(places, int(turns)).ravel()
+        return np.rot90(grid, int(turns)).ravel()
     radians = math.radians(angle)
     down, right = np.mgrid[0:height, 0:width].astype(np.float64)
     down, right = down - (height - 1) / 2, right - (width - 1) / 2
@@ -149,7 +149,7 @@ def rotation(shape: tuple[int, ...], angle: float) -> np.ndarray:
     column = -math.sin(radians) * down + math.cos(radians) * right + (width - 1) / 2
     row, column = (np.floor(a + 0.5 + 1e-9).astype(np.int64) for a in (row, column))
     inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
-    found = places[np.clip(row, 0, height - 1), np.clip(column, 0, width - 1)]
+    found = grid[np.clip(row, 0, height - 1), np.clip(column, 0, width - 1)]
     return np.where(inside[..., None], found, -1).astype(np.int32).ravel()
 
 

@@ -84,13 +84,13 @@ def _compact(parts: Parts, source: Source, normalise: str, valid: list[np.ndarra
     trained = np.unique(np.concatenate([rows[:0], *(each for each, t in zip(parts.train, arrive, strict=True) if t < NEVER)]))
     mean, scale = _normalisation(x, trained if normalise == "pixel" and len(trained) else np.arange(len(x)), normalise)
     order, used = _order_by_client(rows, len(y))
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
+    index = np.empty_like(order)
+    index[order] = np.arange(len(order))
     if 0 < used < (1 - MIN_UNUSED_SHARE) * len(y):
         order = order[:used]
     table = None if source.table is None else on_host(source.table)
     pool = Pool(on_host(x[order]), on_host(y[order].astype(np.int32)), on_host(mean), on_host(scale), table)
-    return place[rows], pool
+    return index[rows], pool
 
 
 def _order_by_client(rows: np.ndarray, number: int) -> tuple[np.ndarray, int]:

@@ -87,11 +87,11 @@ def _check_names(names: Sequence[str], file: str) -> None:
     wrong = [name for name in names if name not in TRACE_COLUMNS]
     double = [name for name in names if names.count(name) > 1]
     if wrong or double:
-        told = f'"{wrong[0]}" is no column of a trace' if wrong else f'there are two columns "{double[0]}"'
-        raise SpecError(f"train.clock.trace: {file}:1: {told}; the first line is client, second or round, available, speed")
+        why = f'"{wrong[0]}" is no column of a trace' if wrong else f'there are two columns "{double[0]}"'
+        raise SpecError(f"train.clock.trace: {file}:1: {why}; the first line is client, second or round, available, speed")
     if "client" not in names or ("second" in names) == ("round" in names) or not {"available", "speed"} & set(names):
-        told = "the first line must name client, one of second and round, and available or speed or both"
-        raise SpecError(f"train.clock.trace: {file}:1: {told}")
+        why = "the first line must name client, one of second and round, and available or speed or both"
+        raise SpecError(f"train.clock.trace: {file}:1: {why}")
 
 
 COLUMN_RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {

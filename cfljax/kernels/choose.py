@@ -76,7 +76,7 @@ def random_of(key: jax.Array, uid: jax.Array, active: jax.Array) -> jax.Array:
 
 def drawn_by(key: jax.Array, weight: jax.Array, mask: jax.Array, uid: jax.Array, share: jax.Array) -> jax.Array:
     """bool[K, S]: which participants (mask bool[S], identities i32[S]) each cluster draws: `share` of them, rounded up, without
-    replacement, with odds `weight` f32[K, S]. `key` is that of the round."""
+    replacement, with odds `weight` f32[K, S]. `key` is the round's."""
     luck = jax.vmap(lambda one: jax.random.gumbel(one, weight.shape[:1]))(keys.fold_each(key, "selection", uid)).T
     order = jnp.argsort(-jnp.where(mask & (weight > 0), jnp.log(weight) + luck, -jnp.inf), axis=1)
     rank = jnp.argsort(order, axis=1)

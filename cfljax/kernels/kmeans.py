@@ -160,9 +160,9 @@ def _refill(labels: jax.Array, distances: jax.Array, present: jax.Array, cluster
     numbers = jnp.arange(clusters, dtype=jnp.int32)
     empty = ~((labels[:, None] == numbers) & present[:, None]).any(axis=0)
     reach, far = jax.lax.top_k(distances, min(clusters, n))
-    place = jnp.minimum(jnp.cumsum(empty) - 1, far.shape[0] - 1)
-    possible = empty & (jnp.cumsum(empty) <= far.shape[0]) & (reach[place] > 0)
-    return labels.at[jnp.where(possible, far[place], n)].set(numbers, mode="drop")
+    rank = jnp.minimum(jnp.cumsum(empty) - 1, far.shape[0] - 1)
+    possible = empty & (jnp.cumsum(empty) <= far.shape[0]) & (reach[rank] > 0)
+    return labels.at[jnp.where(possible, far[rank], n)].set(numbers, mode="drop")
 
 
 def _order_by_uid(labels: jax.Array, ids: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:

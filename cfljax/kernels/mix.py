@@ -25,7 +25,7 @@ class Rule(NamedTuple):
     """How the server combines the updates of a cluster; by default a weighted sum. `Solver.rule` returns the rule of a run."""
 
     statistic: str = ""
-    """Static: a statistic of kernels/robust.py in place of the mean."""
+    """Static: a statistic of kernels/robust.py instead of the mean."""
     number: jax.Array | float = 0.0
     """f32[]: the share that the statistic needs (trimmed samples, or attackers)."""
     noise: jax.Array | None = None
@@ -48,7 +48,7 @@ def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array, rule: Rule = P
 
 
 def sum_by(rule: Rule, mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`weighted_sum` with the rule's statistic in place of the mean, or with the rule's noise added."""
+    """`weighted_sum` with the rule's statistic instead of the mean, or with the rule's noise added."""
     if rule.statistic:
         finite = jnp.isfinite(rows).all(axis=1)
         return robust_sum(mix, rows, finite, rule.statistic, rule.number), finite
@@ -111,7 +111,7 @@ def weights_by(labels: jax.Array, mask: jax.Array, sizes: jax.Array, clusters: i
 
 
 def fednova_weights(mix: jax.Array, lengths: jax.Array) -> jax.Array:
-    """f32[K, S]: the weights of FedNova (Wang et al. 2020) from those of a mean, `mix` f32[K, S], whose rows sum to 1 or 0. An
+    """f32[K, S]: the weights of FedNova (Wang et al. 2020) from a mean's, `mix` f32[K, S], whose rows sum to 1 or 0. An
     update is divided by its length f32[S] (the steps in it), and the mean of the quotients is multiplied by the mean length, so
     that a client moves its cluster by its weight, not by its weight times its steps."""
     chex.assert_shape(lengths, (mix.shape[1],))

@@ -45,8 +45,8 @@ def trimmed_mean(rows: jax.Array, member: jax.Array, share: Number, _: jax.Array
 
     def of(ordered: jax.Array, n: jax.Array) -> jax.Array:
         cut = jnp.minimum(_part(share, n), jnp.maximum(n - 1, 0) // 2)
-        place = jnp.arange(ordered.shape[1])
-        left = (place >= cut) & (place < n - cut)
+        rank = jnp.arange(ordered.shape[1])
+        left = (rank >= cut) & (rank < n - cut)
         return jnp.where(left, ordered, 0.0).sum(axis=1) / jnp.maximum(n - 2 * cut, 1)
 
     return _apply_to_sorted(rows, member, of)

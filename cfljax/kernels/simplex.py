@@ -50,12 +50,12 @@ class _Descent(NamedTuple):
 def project_simplex(values: jax.Array, active: jax.Array) -> jax.Array:
     """f32[K] the point of the simplex over active entries nearest to values f32[K]; inactive entries are 0."""
     ranked = -jnp.sort(jnp.where(active, -values, jnp.inf))
-    place = jnp.arange(1, values.shape[0] + 1)
-    counted = place <= active.sum()
+    rank = jnp.arange(1, values.shape[0] + 1)
+    counted = rank <= active.sum()
     total = jnp.cumsum(jnp.where(counted, ranked, 0.0))
-    inside = counted & (jnp.where(counted, ranked, 0.0) * place > total - 1.0)
+    inside = counted & (jnp.where(counted, ranked, 0.0) * rank > total - 1.0)
     support = jnp.maximum(inside.sum(), 1)
-    shift = (jnp.where(place <= support, jnp.where(counted, ranked, 0.0), 0.0).sum() - 1.0) / support
+    shift = (jnp.where(rank <= support, jnp.where(counted, ranked, 0.0), 0.0).sum() - 1.0) / support
     return jnp.where(active, jnp.maximum(values - shift, 0.0), 0.0)
 
 

@@ -4,7 +4,7 @@ The projection is sparse: column i has one entry ±1, so a sketch costs a pass o
 into blocks of as many numbers as a sketch has; each block gets signs of its own and is shuffled by a map j → (a j + b) mod m with a
 odd, and the blocks are added up. Two numbers of different blocks then meet with probability 1/m, two of one block never.
 
-Cosines and relative distances of sketches are those of the vectors up to a random error with standard deviation below 1/√m: 0.016
+Cosines and relative distances of sketches equal the vectors' up to a random error with standard deviation below 1/√m: 0.016
 for the 4,096 numbers that methods use. Sums of sketches are sketches of sums.
 """
 
@@ -31,8 +31,8 @@ def sketch(x: jax.Array, size: int = SKETCH_SIZE, seed: int = 0) -> jax.Array:
     key = keys.fold(keys.root(seed), "sketch")
 
     def add(cut: jax.Array, total: jax.Array, drawn: tuple[jax.Array, jax.Array]) -> jax.Array:
-        signs, places = drawn
-        return total + jnp.pad(cut, ((0, 0), (0, size - cut.shape[1])))[:, places] * signs
+        signs, slots = drawn
+        return total + jnp.pad(cut, ((0, 0), (0, size - cut.shape[1])))[:, slots] * signs
 
     def one(block: jax.Array, carry: Carry) -> Carry:
         cut = jax.lax.dynamic_slice_in_dim(x, block * size, size, axis=1)
@@ -48,5 +48,5 @@ def _draw(key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
     """(f32[size] random signs ±1, i32[size] a shuffle of 0 … size − 1)."""
     drawn = keys.bits(key, size + 2)
     a, b = drawn[-1] | 1, drawn[-2]
-    places = (a * jnp.arange(size, dtype=jnp.uint32) + b) & (size - 1)  # wraps around at 2³², of which size is a divisor
-    return 1.0 - 2.0 * (drawn[:size] & 1).astype(jnp.float32), places.astype(jnp.int32)
+    slots = (a * jnp.arange(size, dtype=jnp.uint32) + b) & (size - 1)  # wraps around at 2³², of which size is a divisor
+    return 1.0 - 2.0 * (drawn[:size] & 1).astype(jnp.float32), slots.astype(jnp.int32)

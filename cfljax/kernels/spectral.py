@@ -30,7 +30,7 @@ def leading_directions(
 ) -> tuple[jax.Array, jax.Array]:
     """(f32[m, d] the m leading right singular vectors of x f32[n, d], which are the left ones of xᵀ, orthonormal, strongest first,
     with zero rows where there are fewer than m; f32[m] the singular values). `how`: `"gram"` starts from the
-    eigenvectors of the smaller Gram matrix; `"randomised"` (for many long rows) from those of a sketch with a few
+    eigenvectors of the smaller Gram matrix; `"randomised"` (for many long rows) from the eigenvectors of a sketch with a few
     thousand columns, each the sum of many columns of x with random signs; `"auto"` decides by size. Both go on with
     `passes` rounds of subspace iteration on x itself and end with its projection, so that small singular values keep
     their digits. Each further pass brings the squared ratio of the singular values beyond the first thirty-two to the
@@ -105,7 +105,7 @@ def _gram_start(data: _Data, r: int) -> jax.Array:
 
 
 def _sketch_start(data: _Data, r: int) -> jax.Array:
-    """f32[n, r]: approximate leading left singular vectors, those of a sketch of the data."""
+    """f32[n, r]: approximate leading left singular vectors, taken from a sketch of the data."""
     n, d = data.x.shape
     key = keys.fold(keys.root(0), "spectral")
     columns = min(max(SKETCH_FACTOR * n, 4 * r), d)

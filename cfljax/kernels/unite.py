@@ -44,9 +44,9 @@ def slots(root: jax.Array, present: jax.Array, similar: jax.Array, clusters: int
     rank = jnp.cumsum(head & (nodes >= clusters)) - 1
     ranked = jnp.argsort(~free, stable=True).astype(jnp.int32)
     there = jnp.where(rank < jnp.sum(free), ranked[jnp.minimum(rank, clusters - 1)], -1)
-    place = jnp.where(nodes < clusters, nodes, there)[root]
-    nearest = jnp.argmax(jnp.where(present & (place >= 0), similar, -jnp.inf), axis=1)
-    return jnp.where(place >= 0, place, place[nearest]), jnp.sum(present & (place < 0), dtype=jnp.int32)
+    slot = jnp.where(nodes < clusters, nodes, there)[root]
+    nearest = jnp.argmax(jnp.where(present & (slot >= 0), similar, -jnp.inf), axis=1)
+    return jnp.where(slot >= 0, slot, slot[nearest]), jnp.sum(present & (slot < 0), dtype=jnp.int32)
 
 
 def complete_linkage(distance: jax.Array, threshold: jax.Array | float) -> jax.Array:

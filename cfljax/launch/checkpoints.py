@@ -29,7 +29,7 @@ class CheckpointStore(Protocol):
     """What checkpoints are kept in: a results folder (`cfljax.store.Store`), or the way to one on another machine."""
 
     def save_checkpoint(self, name: str, arrays: dict[str, np.ndarray], meta: Table) -> None:
-        """Store a batch's checkpoint in place of its last one."""
+        """Store a batch's checkpoint, and replace its last one."""
 
     def load_checkpoint(self, name: str) -> Saved | None:
         """Return a batch's last checkpoint; None if there is none."""

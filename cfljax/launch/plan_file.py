@@ -51,8 +51,8 @@ def make_plan(
     taken = {run.id for batch in kept for run in batch.runs}
     rest = [run for run in runs if run.id not in taken]
     batches = kept + batching.make_batches(rest, functools.partial(batch_limit, machine=machine) if limit is None else limit)
-    place = {run.id: at for at, run in enumerate(runs)}
-    batches.sort(key=lambda batch: place[batch.first.id])
+    index = {run.id: at for at, run in enumerate(runs)}
+    batches.sort(key=lambda batch: index[batch.first.id])
     table: Table = {
         "threads": before.get("threads") or threads or machine.threads,
         "devices": before.get("devices", machine.devices),

@@ -102,10 +102,10 @@ class _Cluster:
     def room(self, ahead: int) -> int:
         """Return the number of tasks to hand over: those at a time, times `ahead`, so that no worker waits for this process."""
         resources = self.ray.cluster_resources()
-        places = resources.get("CPU", 1) // self.threads
+        slots = resources.get("CPU", 1) // self.threads
         if self.chosen.gpus_per_task:
-            places = min(places, resources.get("GPU", 0) // self.chosen.gpus_per_task)
-        return max(1, int(places)) * ahead
+            slots = min(slots, resources.get("GPU", 0) // self.chosen.gpus_per_task)
+        return max(1, int(slots)) * ahead
 
 
 @contextlib.contextmanager

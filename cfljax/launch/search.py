@@ -83,9 +83,9 @@ def _search(spec: Spec, plan: Plan, store: Store, options: Options, hands: Hands
     return table
 
 
-def be_climber(place: str, processors: str, at: int, spec: Spec, plan: Plan, store: Store, options: Options) -> int:
+def be_climber(share: str, processors: str, at: int, spec: Spec, plan: Plan, store: Store, options: Options) -> int:
     """Train runs up to rung `at` as worker `k/n`, beside the others."""
-    number, count = map(int, place.split("/"))
+    number, count = map(int, share.split("/"))
 
     def do(progress: Progress) -> None:
         table = tuning.start_record(plan, store)

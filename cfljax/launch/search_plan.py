@@ -51,8 +51,8 @@ def plan_search(spec: Spec, metric: str = "val_accuracy", budget: float | None =
     search = spec.search
     if metric not in halving.METRICS:
         test = metric.startswith(("accuracy", "loss"))
-        told = "is measured on test data, which may not be used for a choice" if test else "is not a metric to choose by"
-        raise SpecError(f"--metric {metric}: {told}; take val_accuracy, val_loss or train_loss")
+        why = "is measured on test data, which may not be used for a choice" if test else "is not a metric to choose by"
+        raise SpecError(f"--metric {metric}: {why}; take val_accuracy, val_loss or train_loss")
     runs = _with_seeds(spec, search.seeds)
     if metric.startswith("val_") and not all(getattr(run.data, "validation", None) for run in runs):
         raise SpecError(f"--metric {metric}: needs validation samples; add data.validation = 0.1")

@@ -96,8 +96,8 @@ def _part_of(spec: Spec, batches: list[batching.Batch], part: tuple[int, int] | 
     """Return the batches whose first run is in the i-th of n equal parts of the spec, so that neighbours share programs."""
     if part is None:
         return batches
-    place = {run.id: at for at, run in enumerate(spec.units())}
-    return [batch for batch in batches if place[batch.first.id] * part[1] // len(place) == part[0]]
+    index = {run.id: at for at, run in enumerate(spec.units())}
+    return [batch for batch in batches if index[batch.first.id] * part[1] // len(index) == part[0]]
 
 
 def start_progress(todo: list[batching.Batch], options: Options, lines: int = 1) -> Progress:

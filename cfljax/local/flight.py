@@ -14,7 +14,7 @@ from cfljax.types import Array, Cohort, Federation, Flight, Jobs, Updates
 
 
 class Arriving(NamedTuple):
-    """The clients whose updates are mixed in a round: updates that arrive in it, or without a flight those of its participants."""
+    """The clients whose updates are mixed in a round: updates that arrive in it, or without a flight its participants."""
 
     ids: Array
     """i32[S]."""

@@ -6,7 +6,7 @@ are x W_t = x W_0 − (x Xᵀ) A_t. They need rows of the client's Gram matrix X
 n · B · h operations instead of inputs · B · h (784 inputs with MNIST). The kernel is formed once, after the last step.
 
 The proximal term and weight decay pull W towards fixed matrices: they shrink A and add a multiple of one more matrix, Q. Momentum
-is a second matrix of coefficients. The result is that of `train`, up to rounding.
+is a second matrix of coefficients. The result is as from `train`, up to rounding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_THIN_OUTPUTS = 32
 
 MAX_PRODUCT_UPDATE = 20
 """If neither the outputs of the layer nor the samples of a mini-batch are more than this, each step updates the product G A (G the
-Gram matrix) in place of computing the batch's rows of it. Measured on a CPU, n of 64 to 1,024: this saves a third to a half of a
+Gram matrix) instead of computing the batch's rows of it. Measured on a CPU, n of 64 to 1,024: this saves a third to a half of a
 step's time at batches of 5 and 10, and nothing at 32."""
 
 

@@ -20,7 +20,7 @@ class Packed(NamedTuple):
     in_a_row: int
     """The number of steps that are done one after another."""
     computed: int
-    """The number of steps of single clients that are computed, including those of clients that wait."""
+    """The number of steps of single clients that are computed, including the steps of clients that wait."""
 
 
 def typical_steps(steps: np.ndarray, participants: int) -> np.ndarray:

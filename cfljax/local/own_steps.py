@@ -90,8 +90,8 @@ def _full_gradients(
     return gradient
 
 
-def _select_half(half: int, places: Array, samples: Array) -> tuple[Array, Array]:
+def _select_half(half: int, index: Array, samples: Array) -> tuple[Array, Array]:
     """Return which positions belong to a half, bool[B], and how many of the samples do, i32[]."""
     single = samples == 1
-    mask = (places % 2 == half) | single
+    mask = (index % 2 == half) | single
     return mask, jnp.where(single, 1, (samples + 1 - half) // 2)

@@ -39,8 +39,8 @@ class Gram(NamedTuple):
 
 def all_samples(federation: Federation, client: Array, length: int) -> tuple[Array, Array]:
     """Return the samples of a client f32[length, inputs], which has at most `length`, and their labels i32[length]; then zeros."""
-    place = jnp.arange(length, dtype=jnp.int32)
-    x, y = take(federation, federation.train, client, place, place < federation.train.count[client])
+    slot = jnp.arange(length, dtype=jnp.int32)
+    x, y = take(federation, federation.train, client, slot, slot < federation.train.count[client])
     return x.reshape(length, -1), y
 
 
@@ -125,7 +125,7 @@ def _iterate_tiles(federation: Federation, client: np.ndarray, rows: np.ndarray)
     """Yield f32[TILE, inputs]: the samples at the next TILE of the pool rows i32[T], each as its client i32[T] sees it. The last
     array is padded with zeros."""
     for begin in range(0, len(rows), TILE):
-        place = np.arange(begin, begin + TILE)
-        there = np.minimum(place, len(rows) - 1)
-        whose, which, real = map(on_host, (client[there], rows[there], place < len(rows)))
+        slot = np.arange(begin, begin + TILE)
+        there = np.minimum(slot, len(rows) - 1)
+        whose, which, real = map(on_host, (client[there], rows[there], slot < len(rows)))
         yield np.asarray(_fetch(federation, whose, which, real)[0]).reshape(TILE, -1)

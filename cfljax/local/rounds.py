@@ -32,7 +32,7 @@ class Kept(NamedTuple):
     norm: Array
     """f32[S]: the Euclidean norm of the update."""
     moves: Array
-    """f32[S, d] the updates, or f32[S, size] sketches. Each of several devices has those of the participants that it trained."""
+    """f32[S, d] the updates, or f32[S, size] sketches. Each of several devices has the rows of the participants that it trained."""
     home: Array | None = None
     """f32[S, n]: the updates of client-side parameters; None: there are none."""
     residual: Array | None = None
@@ -123,7 +123,7 @@ def train_and_mix(
         raise ValueError("a robust rule needs all updates at once: no Plan.stream")
     costs = solver.costs(federation, jobs)
     dealt = None if rule.statistic else deal_out(costs, solver.plan, job_owners(federation, jobs))
-    order = None  # clients of a block wait for each other, so that those of about equal work go together
+    order = None  # clients of a block wait for each other, so that clients with about equal work go together
     if dealt is None and 0 < stream < jobs.client.shape[0] and not solver.sequential:
         order = jnp.argsort(-costs)
     here = order if dealt is None else dealt.jobs
@@ -217,7 +217,7 @@ def _mix_arrived(
 def _train_in_blocks(part: Part, jobs: Jobs, mixing: Mixing, block: int) -> tuple[Sums, Kept]:
     """Call `part` for one block of participants after another; return the sums and kept values of all participants."""
     number = jobs.client.shape[0]
-    places = jnp.arange(-(-number // block) * block).reshape(-1, block)
+    index = jnp.arange(-(-number // block) * block).reshape(-1, block)
     nothing = jnp.zeros_like(mixing.models)
     begin: Sums = (nothing, None if mixing.members is None else nothing)
 
@@ -226,5 +226,5 @@ def _train_in_blocks(part: Part, jobs: Jobs, mixing: Mixing, block: int) -> tupl
         sums, kept = part(jobs.take(which), mixing.take(which))
         return jax.tree.map(jnp.add, total, sums), kept
 
-    sums, kept = jax.lax.scan(one, begin, places)
-    return sums, jax.tree.map(lambda each: each.reshape(places.size, *each.shape[2:])[:number], kept)
+    sums, kept = jax.lax.scan(one, begin, index)
+    return sums, jax.tree.map(lambda each: each.reshape(index.size, *each.shape[2:])[:number], kept)

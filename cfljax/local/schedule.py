@@ -95,7 +95,7 @@ class Orders(NamedTuple):
     """i32[epochs, L] the shuffles of all epochs; None: each is drawn when its epoch begins. For a small client, sorting all at once
     takes about as long as sorting one."""
     sequential: bool = True
-    """Whether clients train one after another. Side by side, positions are read one by one: a slice that begins at another place
+    """Whether clients train one after another. Side by side, positions are read one by one: a slice that begins at another index
     for each client is a loop over the clients on a TPU."""
     steps: int = 0
     """The most steps of a client."""
@@ -111,7 +111,7 @@ class Orders(NamedTuple):
 
 
 class StepSamples(NamedTuple):
-    """The samples that a step sees, or those of all steps, with a leading axis."""
+    """The samples that a step sees, or the samples of all steps, with a leading axis."""
 
     positions: Array
     """i32[B] positions in the client's list."""
@@ -141,7 +141,7 @@ class Stepwise(NamedTuple):
 
 
 def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> Array:
-    """Count the optimiser steps of a client, i32[]; for Jobs those of each participant, i32[S]. It is 0 for a masked client or one
+    """Count the optimiser steps of a client, i32[]; for Jobs each participant's, i32[S]. It is 0 for a masked client or one
     without data, and at least 1 for a straggler."""
     count = federation.train.count[task.client]
     full: int | Array
@@ -252,8 +252,8 @@ def steps_at(course: Course, orders: Orders, number: Array) -> StepSamples:
 def _step_samples(course: Course, orders: Orders, line: Array, start: Array, in_epoch: Array) -> StepSamples:
     """Return the samples of steps i32[...] of an epoch, whose positions are in `line` from `start` i32[...] on."""
     left = course.samples - in_epoch * orders.batch
-    places = jnp.arange(orders.batch)
-    return StepSamples(orders.batch_at(line, start), places < left[..., None], jnp.minimum(left, orders.batch))
+    slots = jnp.arange(orders.batch)
+    return StepSamples(orders.batch_at(line, start), slots < left[..., None], jnp.minimum(left, orders.batch))
 
 
 def all_steps(course: Course, orders: Orders) -> StepSamples:

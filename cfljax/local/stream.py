@@ -75,11 +75,11 @@ def fold_blocks(
 
     def body(b: Array, carry: Carry) -> Carry:
         where = b * block + jnp.arange(block)
-        place = jnp.minimum(insertion_points(ends, where, "right"), clients.shape[0] - 1)
+        index = jnp.minimum(insertion_points(ends, where, "right"), clients.shape[0] - 1)
         valid = where < ends[-1]
-        rows = split.rows[jnp.where(valid, begin[place] + where, 0)]
-        x, y = samples(federation, clients[place], rows, valid)
-        return visit(carry, x, y, place, valid)
+        rows = split.rows[jnp.where(valid, begin[index] + where, 0)]
+        x, y = samples(federation, clients[index], rows, valid)
+        return visit(carry, x, y, index, valid)
 
     blocks = -(-ends[-1] // block)
 
@@ -104,9 +104,9 @@ def client_losses(
     block = block_size(model, federation, models.shape[0], clients.shape[0] * split.longest, on_cpu)
     params = jax.vmap(model.unravel)(models)
 
-    def visit(total: Array, x: Array, y: Array, place: Array, valid: Array) -> Array:
+    def visit(total: Array, x: Array, y: Array, index: Array, valid: Array) -> Array:
         losses = jax.vmap(lambda p: model.loss(model.forward(p, x), y))(params)
-        return total.at[:, place].add(jnp.where(valid, losses, 0.0))
+        return total.at[:, index].add(jnp.where(valid, losses, 0.0))
 
     zero = jnp.zeros((models.shape[0], clients.shape[0]))
     total = fold_blocks(federation, split, clients, mask, block, visit, zero)

@@ -114,7 +114,7 @@ def list_ways(solver: Setting, federation: Federation, hyper: Hyper, choice: Amo
         return steps_of_client(task, course, orders).train(course, orders, block_of(longest))
 
     done = (0, *sizes)[-1]
-    # two ways, so that the shuffles of small clients are not as long as those of much larger ones
+    # two ways, so that shuffles of small clients are shorter than shuffles of much larger ones
     short = (keys.SHORT_LENGTH,) if solver.sequential and done < keys.SHORT_LENGTH and longest > 4 * keys.SHORT_LENGTH else ()
     rungs = () if solver.plan.alike else SHUFFLE_LENGTHS  # all clients of one size need one length
     limits = itertools.pairwise((done, *short, longest) if done < longest else ())

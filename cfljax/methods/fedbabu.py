@@ -1,7 +1,7 @@
 """FedBABU (Oh et al. 2022): FedAvg of the body; the head, the last layer, stays as it began and trains only in the end.
 
 In the rounds every client trains the body below one and the same random head. When all rounds are over each client fine-tunes the
-whole model on its own samples, and is scored once more: `accuracy_finetuned`. The history is that of the model before.
+whole model on its own samples, and is scored once more: `accuracy_finetuned`. The history is of the model before.
 
 Readings:
 - Fine-tuned part. Paper: the whole model, or for comparison a part of it. Here: the whole. Option: none.

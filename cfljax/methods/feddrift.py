@@ -164,15 +164,15 @@ def merged(ask: Ask, state: State, look: Look, root: Array) -> State:
 
 def begun(ask: Ask, state: State, look: Look, step: Array) -> tuple[State, Array, Array]:
     """Return (the state after clients that drift have begun new models, i32[S] the model of each participant, bool[S] who has a
-    new one). Free places are taken first, then those of models that nobody has, the one unused for the longest time first."""
+    new one). Free slots are taken first, then slots of models that no client has, the one unused for the longest time first."""
     known, cohort, active, k = state.memory, ask.cohort, state.there, state.clusters
     kind = jnp.where(active, 1 + members(state.labels, k).any(axis=1), 0)  # free, unused, in use
     order, room = jnp.lexsort((known.used, kind)), jnp.sum(kind < 2)
     by_uid = jnp.argsort(jnp.where(look.drifts, ask.federation.uid[cohort.ids], jnp.iinfo(jnp.int32).max), stable=True)
     rank = jnp.argsort(by_uid)
-    place, isolated = order[jnp.minimum(rank, k - 1)], look.drifts & (rank < room)
-    at = jnp.where(isolated, place, k)
-    which = jnp.where(isolated, place, look.best).astype(jnp.int32)
+    slot, isolated = order[jnp.minimum(rank, k - 1)], look.drifts & (rank < room)
+    at = jnp.where(isolated, slot, k)
+    which = jnp.where(isolated, slot, look.best).astype(jnp.int32)
     used = jnp.where(members(which, k, cohort.mask).any(axis=1), step, known.used)
     known = known._replace(born=known.born.at[at].set(step, mode="drop"), used=used)
     models, active = state.models.at[at].set(known.first, mode="drop"), active.at[at].set(True, mode="drop")

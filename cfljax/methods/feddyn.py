@@ -6,7 +6,7 @@ h_i ← h_i − alpha (w_i − w_t). The server sets h ← h − alpha · (1/C) 
 w ← mean of the w_i − h / alpha. C counts the clients that train in some round; all h are 0 at first.
 
 But for a constant, the objective is f_i(w) + alpha/2 · ‖w − (w_t + h_i / alpha)‖²: that has a proximal term and no other. The state
-holds −h / alpha in place of h: the sum of a client's moves, and on the server the mean of these sums.
+holds −h / alpha instead of h: the sum of a client's moves, and on the server the mean of these sums.
 
 Readings:
 - The minimum. Paper: exact, or by some epochs of SGD. Here: the run's local training. Option: none.

@@ -1,5 +1,5 @@
 """FedGroup (Duan et al. 2021): some clients are grouped by the directions of their first updates, and FedAvg runs inside the
-groups. A client that takes part later (a newcomer) joins the group whose direction is closest to that of its first update. With
+groups. A client that takes part later (a newcomer) joins the group whose direction is closest to its first update's. With
 `mu` the method is FedGrouProx: FedProx inside the groups.
 
 Ablations: `cold_start = "rcc"` (random clients are the centres), `assign = "random"` (RAC: newcomers join at random, without
@@ -25,7 +25,7 @@ Readings. The published text and the authors' program differ; the defaults follo
 - Weights inside a group. Paper: by samples. Here: the same. Option: `average`.
 - Inter-group aggregation. Paper: a pull towards the others (Algorithm 2, line 19), or eq. 20. Here: the former; `"weighted"` is
   the program's. Option: `inter_group = "normalised"`.
-- Re-clustering. Paper: none. Here: none, or a new cold start every few rounds (`round/anew.py`). Option: `every`.
+- Re-clustering. Paper: none. Here: none, or a new cold start every few rounds (`round/recluster.py`). Option: `every`.
 - Random group. Paper: drawn once. Here: the same; the program draws at each selection. Option: `rac = "always"`.
 
 Communication of a round: one model down, one update up, and the same for each pre-training: of the cold start in round 0, of a
@@ -139,7 +139,7 @@ class FedGroup(CountedConfig, Clustered):
         return Begun(start + directions, labels, guess, memory=compass, extras=snapshot)
 
     def choose(self, ask: Ask, state: State) -> Array:
-        """i32[S]: its group, also that of newcomers; with `rac = "always"` a random one of all but founders."""
+        """i32[S]: its group, also for newcomers; with `rac = "always"` a random one of all but founders."""
         own = state.labels[ask.cohort.ids]
         if self.newcomers_train or self.rac == "once":
             return super().choose(ask, state)

@@ -1,4 +1,4 @@
-"""FedRC (Guo et al. 2024): FedEM whose clusters are told apart by how labels follow from inputs (concepts), not by which
+"""FedRC (Guo et al. 2024): FedEM whose clusters differ by how labels follow from inputs (concepts), not by which
 labels there are.
 
 As in FedEM (see `fedem`) there are K models, and for each client i a mixture π_i of them. The share of model k in a sample is

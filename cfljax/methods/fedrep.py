@@ -30,7 +30,7 @@ class FedRep(Clustered):
 
     parts, own = (("head", "client"),), True
 
-    head_epochs: int = option(10, "epochs of the head, before those of the body", low=1)
+    head_epochs: int = option(10, "epochs of the head, before the body's", low=1)
     average: str = option("uniform", "weights of the participants", choices=("uniform", "samples"))
 
     @property
@@ -39,7 +39,7 @@ class FedRep(Clustered):
         return super().without | {"steps": "it counts epochs", "schedule": "it has this schedule itself, with head_epochs"}
 
     def work(self, work: Work) -> Work:
-        """Epochs of the head, then those of the body."""
+        """Epochs of the head, then of the body."""
         return work._replace(epochs=(work.epochs or 0) + self.head_epochs, head=self.head_epochs)
 
 

@@ -1,8 +1,8 @@
 """FedRoD (Chen and Chao 2022) with a linear personal head: a global model that is trained by a balanced loss, and for each client a
 second head, whose outputs are added.
 
-On each batch a participant takes two gradients at the same parameters: that of the balanced softmax loss, for the global model, and
-that of the plain loss of both heads' summed outputs, for the personal head alone. The balanced loss adds log n_c to the output of
+On each batch a participant takes two gradients at the same parameters: of the balanced softmax loss, for the global model, and
+of the plain loss of both heads' summed outputs, for the personal head alone. The balanced loss adds log n_c to the output of
 class c, n_c being how many of the client's training samples have it. Clients are scored with the sum; the accuracy of the global
 model is the diagnostic `accuracy_global`.
 
@@ -34,7 +34,7 @@ PAPER = "Chen and Chao 2022"
 
 
 Carry = tuple[Position, Position, Tree]
-"""What the steps of a client carry: the global model; the personal head, in a model that is 0 elsewhere; log n_c, in the place of
+"""What the steps of a client carry: the global model; the personal head, in a model that is 0 elsewhere; log n_c, in the slot of
 the head's bias in such a model."""
 
 
@@ -62,7 +62,7 @@ class FedRoD(AtHome):
         return state.w + state.home[:, : state.w.shape[1]]
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """On w and the personal head. The loss for the report is that of the sum."""
+        """On w and the personal head. The loss for the report is the sum's."""
         move, head = make_stepper(rule, LocalStep.of(hyper), ()), head_of(model)
         bias = np.flatnonzero(part_of(model, f"{head}/bias"))
         mine = jax.tree.map(lambda leaf: leaf > 0, model.unravel(jnp.asarray(part_of(model, head), jnp.float32)))

@@ -161,9 +161,9 @@ def estimated(solver: Solver, federation: Federation, state: State, who: Array, 
 
 def sent(federation: Federation, cohort: Cohort, due: Array, clusters: int) -> Traffic:
     """Return the traffic of a round: of those who train, and of the clients that estimate (`due` bool[C]) and have arrived."""
-    told = traffic(cohort, vectors_down=clusters)
+    costs = traffic(cohort, vectors_down=clusters)
     asked = clusters * jnp.sum(due & (federation.arrive <= cohort.round), dtype=jnp.int32)
-    return told._replace(vectors_down=told.vectors_down + asked, floats_up=told.floats_up + asked)
+    return costs._replace(vectors_down=costs.vectors_down + asked, floats_up=costs.floats_up + asked)
 
 
 fedsoft = Entry(Config, make)

@@ -2,7 +2,7 @@
 clients are in random clusters. A participant trains from the centre of its cluster, and the centre becomes the mean of its members'
 trained weights. Before each later round one step of K-means (Lloyd) on the last layer of the clients' trained weights makes the
 clusters: each client joins the nearest mean of the step before, then the means are computed again. If a cluster has lost its last
-member, K-means begins anew in the next round: at K random clients, which are the same ones in a run, with five steps.
+member, K-means restarts in the next round: at K random clients, which are the same ones in a run, with five steps.
 
 With `program = "fedgroup"` it is the method that FedGroup's paper compares with. The K centres are different random models. A
 participant joins the centre nearest in l2 to its last local weights W_i, trains from it, and the centre becomes the mean of the

@@ -1,7 +1,7 @@
 """Joint gradient and loss based clustering (Lin et al.): K models; each device joins s_i = argmax_k λ S_ik + (1 − λ)(−L_ik), S_ik
 being the similarity of its gradient at model k with the last move Δw_k = w_k^t − w_k^{t−1} of that model.
 
-Loss and gradient are those of one mini-batch Z_i of `batch` samples, with which the local step is then taken: `batch` and
+Loss and gradient are of one mini-batch Z_i of `batch` samples, with which the local step is then taken: `batch` and
 `local_steps` are all there is to a device's round; `train.batch`, `train.epochs` and `train.steps` do not count. The local
 solver computes the chosen model's gradient on Z_i once more (the same numbers), so that no K × S × d array is ever held.
 

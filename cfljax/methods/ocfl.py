@@ -18,7 +18,7 @@ Readings:
 - Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: only if asked; to a given
   number or one found from the updates of step 1 (`round/auto.py`), by mean weights or mean updates. Option: `merge_to`,
   `merge_by = "updates"`, `auto`, `most`.
-- Re-clustering. Paper: none. Here: none, or every few rounds (`round/anew.py`); clusters beyond `max_clusters` are merged as in
+- Re-clustering. Paper: none. Here: none, or every few rounds (`round/recluster.py`); clusters beyond `max_clusters` merge as in
   step 4. Option: `every`, `max_clusters`.
 - Start of the clusters. Paper: not said. Here: w_0. Option: none.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
@@ -37,7 +37,20 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.lazy import jnp
-from cfljax.round.recipes import AVERAGES, Ask, Before, Begun, Clustered, CountedConfig, Done, State, entry, every, option, places
+from cfljax.round.recipes import (
+    AVERAGES,
+    Ask,
+    Before,
+    Begun,
+    Clustered,
+    CountedConfig,
+    Done,
+    State,
+    entry,
+    every,
+    mark_slots,
+    option,
+)
 from cfljax.round.similarity import shortened, similarity
 from cfljax.types import Array
 
@@ -91,7 +104,7 @@ class OCFL(CountedConfig, Clustered):
         known = np.concatenate([own, np.full(len(later), -1)])
         nearest = host.nearest_mean_cosine(weights, known, np.arange(n, n + len(later)))
         labels, guess = ask.of_all((first, own)), ask.of_all((first, own), (later, nearest))
-        rows = self.max_clusters if self.every is not None else len(places(int(own.max()) + 1))
+        rows = self.max_clusters if self.every is not None else len(mark_slots(int(own.max()) + 1))
         return Begun(np.tile(start, (rows + self.leaves_out, 1)), labels, guess, extras=extras)
 
     def cluster(

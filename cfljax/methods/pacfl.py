@@ -43,7 +43,7 @@ from cfljax.kernels import host
 from cfljax.kernels.subspaces import Subspaces, distances, joined, leading, nearest
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import Ask, Before, Begun, State, entry, option, places
+from cfljax.round.recipes import Ask, Before, Begun, State, entry, mark_slots, option
 from cfljax.types import Array, Federation
 
 PAPER = "Vahidian et al. 2023"
@@ -79,7 +79,7 @@ class PACFL(FedAvg):
         size = int(sent.held.sum()) * self.p * sent.bases.shape[3]
         if size >= 2**31:
             raise SpecError(f"method.pacfl.p = {self.p}: the clients would send {size} floats; give a smaller p")
-        active, guess = places(int(own.max()) + 1), None
+        active, guess = mark_slots(int(own.max()) + 1), None
         if len(new):
             both = joined(sent, subspaces(ask.federation, new, self.p, by_label))
             guess = ask.of_all((new, nearest(both, own, self.how, self.linkage)))

@@ -52,7 +52,7 @@ class PerFedAvg(Clustered):
         return jnp.where(usable(gradient)[:, None], state.models - ask.hyper["alpha"] * gradient, state.models)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """On w. The loss for the report is that of w' on B2."""
+        """On w. The loss for the report is of w' on B2."""
         move, alpha = make_stepper(rule, LocalStep.of(hyper), ()), hyper["alpha"]
 
         def step(gradient: GradientAt, at: Position) -> tuple[Position, Array]:

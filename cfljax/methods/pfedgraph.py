@@ -1,4 +1,4 @@
-"""pFedGraph (Ye et al. 2023): each client trains from its own mixture of all models, in which those of similar clients and of
+"""pFedGraph (Ye et al. 2023): each client trains from its own mixture of all models, in which models of similar clients and of
 clients with many samples weigh more.
 
 The weights x of client i minimise lam · ‖x − p‖² − ⟨x, c⟩ on the simplex: p are the shares of samples, c_j the cosine between the

@@ -58,7 +58,7 @@ class PFedMe(AtHome):
         return {"personal_distance": mean(jnp.linalg.norm(home - w, axis=1))}
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """On θ_i and w_i. The loss for the report is that of θ_i when the batch arrives."""
+        """On θ_i and w_i. The loss for the report is of θ_i when the batch arrives."""
         lr, lam, eta = hyper["lr"], hyper["lam"], hyper["eta"]
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:

@@ -47,11 +47,11 @@ class Seen(NamedTuple):
     moves: Array
     """f32[K, m]: the sum of the members' ψ, or of sketches of them."""
     members: Array
-    """i32[K]: how many clients have joined each cluster; 0: the place is free."""
+    """i32[K]: how many clients have joined each cluster; 0: the slot is free."""
 
     @property
     def means(self) -> Array:
-        """f32[K, m]: the mean ψ of each cluster; zero for a free place."""
+        """f32[K, m]: the mean ψ of each cluster; zero for a free slot."""
         return self.moves / jnp.maximum(self.members, 1)[:, None]
 
 
@@ -108,15 +108,15 @@ def placed(ask: Ask, state: State, psi: Array, new: Array) -> tuple[State, Array
     similar = cosine_matrix(jnp.concatenate([seen.means, psi[order]]), mask=present)
     size = jnp.concatenate([seen.members, new[order].astype(jnp.int32)])
     root, kept = unite(similar, tau, size, present, k)
-    place, crowded = slots(root, present, similar, k)
-    into = jnp.where(present, place, k)  # beyond the last place: dropped
+    slot, crowded = slots(root, present, similar, k)
+    into = jnp.where(present, slot, k)  # beyond the last slot: dropped
     old = jnp.zeros(k, jnp.int32).at[into[:k]].add(seen.members, mode="drop")
     models = jnp.where((old > 0)[:, None], state.models[jnp.minimum(kept[:k], k - 1)], state.whole)  # a new cluster begins at ω
     moves = jnp.zeros_like(seen.moves).at[into].add(jnp.concatenate([seen.moves, psi[order]]), mode="drop")
     members = jnp.zeros_like(seen.members).at[into].add(size, mode="drop")
-    labels = jnp.where(state.labels >= 0, place[jnp.maximum(state.labels, 0)], -1)
+    labels = jnp.where(state.labels >= 0, slot[jnp.maximum(state.labels, 0)], -1)
     joined = jnp.where(new[order], ids[order], clients)
-    labels = labels.at[joined].set(place[k:], mode="drop")
+    labels = labels.at[joined].set(slot[k:], mode="drop")
     return state._replace(models=models, labels=labels, memory=Seen(seen.anchor, moves, members)), crowded
 
 

@@ -37,8 +37,8 @@ def build(name: str, options: object, sample_shape: tuple[int, ...], classes: in
     if options is None or isinstance(options, dict):
         options = MODELS.check(name, options or {}, "model")
     made = MODELS.entry(name).make(options, sample_shape, classes)
-    told = common_options(options)
-    if told.frozen is not None and told.weights is not None and has_batch_statistics(told.weights):
+    common = common_options(options)
+    if common.frozen is not None and common.weights is not None and has_batch_statistics(common.weights):
         made = replace_net_norm(made)
     if several:
         net = made if isinstance(made, Net) else Net(made)

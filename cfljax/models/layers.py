@@ -163,8 +163,8 @@ def _scatter_largest(change: jax.Array, which: jax.Array, size: tuple[int, ...])
     """Scatter each number to position `which` in its 2 × 2 square, zeros elsewhere, f32[B, H, W, c]; `size` is (H, W)."""
     batch, rows, columns, channels = change.shape
     squares = lambda of: of[:, :, None, :, None, :]  # noqa: E731
-    place = jnp.arange(4).reshape(1, 2, 1, 2, 1)
-    spread = jnp.where(squares(which) == place, squares(change), 0.0).reshape(batch, 2 * rows, 2 * columns, channels)
+    index = jnp.arange(4).reshape(1, 2, 1, 2, 1)
+    spread = jnp.where(squares(which) == index, squares(change), 0.0).reshape(batch, 2 * rows, 2 * columns, channels)
     return jnp.pad(spread, ((0, 0), (0, size[0] - 2 * rows), (0, size[1] - 2 * columns), (0, 0)))
 
 

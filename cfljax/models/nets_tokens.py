@@ -30,7 +30,7 @@ class Attention(nn.Module):
         """f32[B, T, width] -> the same. `seen` as in `blocks.attend`."""
         width = x.shape[-1]
         kernels, biases = zip(*(Affine(width, name=name)(width) for name in ("query", "key", "value")), strict=True)
-        together = x @ jnp.concatenate(kernels, 1) + jnp.concatenate(biases)  # one product in place of three
+        together = x @ jnp.concatenate(kernels, 1) + jnp.concatenate(biases)  # one product instead of three
         queries, keys, values = jnp.split(together, 3, -1)
         return nn.Dense(width, name="out")(blocks.attend(queries, keys, values, self.heads, seen))
 

@@ -38,23 +38,23 @@ class Adapters(NamedTuple):
 
 def apply_start(model: Model, options: object, lora: Adapters | None) -> Model:
     """Apply the weights file and the division that the options ask for; the model itself if they ask for none."""
-    told = common_options(options)
-    if told.weights is None:
+    common = common_options(options)
+    if common.weights is None:
         return model
-    start = read_start(model, told.weights, float(getattr(options, "forget_bias", 0.0)), model.name not in POOLED_MODELS)
+    start = read_start(model, common.weights, float(getattr(options, "forget_bias", 0.0)), model.name not in POOLED_MODELS)
     if start.misfit:
-        warnings.warn(f'model.weights = "{told.weights}": the head is initialised: {start.misfit}', SpecWarning, stacklevel=2)
-    if start.batches and (lora is not None or told.frozen is not None):
+        warnings.warn(f'model.weights = "{common.weights}": the head is initialised: {start.misfit}', SpecWarning, stacklevel=2)
+    if start.batches and (lora is not None or common.frozen is not None):
         raise SpecError(
-            f'model.weights = "{told.weights}": has batch normalisation, for whose means and variances model "{model.name}" has no '
-            f"place, and what is frozen cannot get used to that; leave {'train.lora' if lora else 'model.frozen'} out"
+            f'model.weights = "{common.weights}": has batch normalisation, for whose means and variances model "{model.name}" has '
+            f"no place, and what is frozen cannot get used to that; leave {'train.lora' if lora else 'model.frozen'} out"
         )
     for words in start.spare:
-        warnings.warn(f'model.weights = "{told.weights}": {words}', SpecWarning, stacklevel=2)
+        warnings.warn(f'model.weights = "{common.weights}": {words}', SpecWarning, stacklevel=2)
     if lora is not None:
-        return _add_lora(model, start, lora, told.jitter)
-    begin = _make_draw(model, start, told.jitter)
-    return model._replace(init=jax.jit(begin)) if told.frozen is None else _train_head(model, start, begin)
+        return _add_lora(model, start, lora, common.jitter)
+    begin = _make_draw(model, start, common.jitter)
+    return model._replace(init=jax.jit(begin)) if common.frozen is None else _train_head(model, start, begin)
 
 
 def _make_draw(model: Model, start: Start, jitter: float) -> Callable[[Array], Array]:
@@ -196,7 +196,7 @@ def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mode
             with jax.threefry_partitionable(True):
                 one = jax.random.uniform(fold(key, "lora", number), (inputs + outputs, lora.rank), jnp.float32, -1, 1)
             drawn[f"{owner}/down"] = to_normal(one[:inputs]) / math.sqrt(inputs)
-            # noise on the kernel of `jitter` times its spread: scale · down @ up has variance scale² · rank / inputs · that of up
+            # kernel noise of `jitter` times its spread: scale · down @ up has scale² · rank / inputs times the variance of up
             size = jitter * spreads[name] / (scale * math.sqrt(lora.rank / inputs))
             drawn[f"{owner}/up"] = size * to_normal(one[inputs:].T)
         return _nest(drawn)

@@ -62,14 +62,14 @@ def _init_parameter(
     return _init_kernel(word, above[-1], name, layer, drawn)
 
 
-def _init_kernel(word: str, place: str, name: str, layer: dict[str, jax.ShapeDtypeStruct], drawn: Array) -> Array:
+def _init_kernel(word: str, kind: str, name: str, layer: dict[str, jax.ShapeDtypeStruct], drawn: Array) -> Array:
     recurrent = layer.get("recurrent")
     *window, inputs, outputs = layer["kernel"].shape
     inputs, outputs = math.prod(window) * inputs, math.prod(window) * outputs
     if recurrent is not None:
         outputs //= 4  # each of the four gates counts as a layer
     if word == "ifca":
-        spread, level = _IFCA[place]
+        spread, level = _IFCA[kind]
         return jnp.full_like(drawn, level) if name == "bias" else spread * to_truncated(drawn)
     if word == "torch":
         return drawn / math.sqrt(inputs if recurrent is None else outputs)

@@ -81,8 +81,8 @@ def _to_float(array: np.ndarray) -> np.ndarray:
 
 
 def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: bool = True) -> Start:
-    """Read the model's parameters from the file, by the names that `export` writes in either layout or those of a known family
-    (`foreign`). A head of another shape is initialised anew; everything else must fit. Raises a SpecError."""
+    """Read the model's parameters from the file, by the names that `export` writes in either layout or the names of a known family
+    (`foreign`). A head of another shape is initialised; everything else must fit. Raises a SpecError."""
     arrays, leaves, where = read_arrays(path), paths_of(model), f'model.weights = "{path}"'
     names = [name for name, _ in leaves]
     taken = {name.replace("/", ".") for name in names}

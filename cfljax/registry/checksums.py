@@ -39,8 +39,8 @@ def hash_file(file: Path) -> str:
     """Compute the SHA-256 of a file's contents, 64 hexadecimal digits."""
     try:
         before = _file_state(file)
-        place = cache_folder() / "sums" / hashlib.sha256(repr((os.path.realpath(file), before)).encode()).hexdigest()[:32]
-        if before[1] >= MIN_CACHED_BYTES and len(kept := place.read_text("utf-8", "replace") if place.is_file() else "") == 64:
+        cached = cache_folder() / "sums" / hashlib.sha256(repr((os.path.realpath(file), before)).encode()).hexdigest()[:32]
+        if before[1] >= MIN_CACHED_BYTES and len(kept := cached.read_text("utf-8", "replace") if cached.is_file() else "") == 64:
             return kept
         with file.open("rb") as f:
             found = hashlib.file_digest(f, "sha256").hexdigest()
@@ -51,8 +51,8 @@ def hash_file(file: Path) -> str:
         raise DataError(f"{file}: changes while it is read; start again when it is complete")
     if before[1] >= MIN_CACHED_BYTES and time.time() - max(before[2:]) / 1e9 > SETTLED_SECONDS:
         with contextlib.suppress(OSError):  # a full or read-only disk costs time at the next start, nothing else
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with write_whole(place) as part:
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            with write_whole(cached) as part:
                 part.write_text(found, "utf-8")
     return found
 

@@ -69,8 +69,8 @@ def load_as(origin: Origin) -> Iterator[None]:
 
 
 def _find_origin(make: Callable[..., object], options: type, version: object) -> Origin:
-    """Return the origin of an entry that no plugin registers: that of the file which defines it and of what this file imports, or
-    of the text of a function in a notebook. Its code is "" if Python does not have the text and no version was given."""
+    """Return the origin of an entry that no plugin registers: of the file which defines it and of what this file imports, or of
+    the text of a function in a notebook. Its code is "" if Python does not have the text and no version was given."""
     file = _find_file(make)
     try:
         text = (
@@ -113,7 +113,7 @@ def adopt(files: Collection[str], origin: Origin) -> None:
 
 class Registry(Generic[Make]):
     """The entries of one kind. `lines`: name -> "module:attribute" of an Entry. `group`: the entry points that add to it. `base`: a
-    class that all Options inherit from; it is added to those of a plug-in that do not."""
+    class that all Options inherit from; it is added to a plug-in's Options that do not."""
 
     def __init__(self, kind: str, lines: dict[str, str], group: str | None = None, base: type = object):
         self.kind = kind

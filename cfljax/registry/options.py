@@ -190,8 +190,8 @@ def _name_type(kind: Hint) -> str:
 
 
 def list_traced(options: Options) -> dict[str, float]:
-    """Return the numbers of an Options instance that reach compiled code through `hyper`, by name; those of its tables by dotted
-    names."""
+    """Return the numbers of an Options instance that reach compiled code through `hyper`, by name; numbers in its tables by
+    dotted names."""
     pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options) if f.metadata.get("traced"))
     found = {name: value for name, value in pairs if value is not None}
     for name, table in _list_tables(options).items():

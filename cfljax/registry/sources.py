@@ -34,8 +34,8 @@ def find_program(files: Iterable[Path], folder: Path | None = None) -> list[Path
 def find_package(module: str) -> list[Path]:
     """Return the files of the package of a module, as Python finds it; none for modules of Python and of cfljax."""
     spec = _find_spec(module.partition(".")[0])
-    places = [] if spec is None else list(spec.submodule_search_locations or [(spec.origin or "").removesuffix(".py")])
-    return [file for place in places for file in find_modules(Path(place))]
+    roots = [] if spec is None else list(spec.submodule_search_locations or [(spec.origin or "").removesuffix(".py")])
+    return [file for root in roots for file in find_modules(Path(root))]
 
 
 def _find_spec(name: str) -> ModuleSpec | None:

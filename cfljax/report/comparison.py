@@ -70,7 +70,7 @@ def _bytes(unit: Unit) -> float:
 
 
 def seconds(unit: Unit) -> float:
-    """The seconds that a run took: compiling, training and evaluating; NaN if they are not recorded."""
+    """Return the seconds that a run took: compiling, training and evaluating; NaN if they are not recorded."""
     return math.fsum(number(v) for v in unit.record["timings"].values()) if unit.record["timings"] else math.nan
 
 
@@ -127,7 +127,7 @@ def window_of(configurations: Iterable[Configuration]) -> str:
 
 
 def with_newcomers(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:
-    """The columns, after them those of new clients that are among the names: accuracy after each number of steps, and ARI."""
+    """Return the columns, then the named columns of new clients: accuracy after each number of steps, and ARI."""
     found = set(names)
     steps = sorted(int(name.removeprefix(NEW)) for name in found if name.startswith(NEW))
     heading = lambda number: f"new clients, {number} step{'' if number == 1 else 's'}"  # noqa: E731
@@ -136,8 +136,8 @@ def with_newcomers(columns: Iterable[Column], names: Iterable[str]) -> list[Colu
 
 
 def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = COLUMNS) -> list[Row]:
-    """A row per configuration, with the best of each block marked and the others tested against it, but for those that lost runs.
-    The columns are of one window, and those that no run has are left out; those of new clients are added where there are any."""
+    """Make a row per configuration, mark the best of each block, and test the others against it unless they lost runs.
+    The columns are of one window, without columns that no run has; columns of new clients are added if there are any."""
     window = window_of(configurations)
     columns = [column for column in columns if column.window in ("", window)]
     summaries = (unit.record["summary"] for each in configurations for unit in each.by_status("done"))
@@ -156,12 +156,12 @@ def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = CO
 
 
 def headline_of(configurations: Iterable[Configuration]) -> Column:
-    """The column that a comparison of these rests on."""
+    """Return the column that a comparison of these rests on."""
     return next(column for column in COLUMNS if column.window == window_of(configurations))
 
 
 def headline(table: Sequence[Row]) -> Column | None:
-    """The column that a comparison rests on; None for a table without it."""
+    """Return the column that a comparison rests on; None for a table without it."""
     found = (c for key in HEADLINES for c in COLUMNS if c.key == key and table and key in table[0].cells)
     return next((column._replace(interval=True) for column in found), None)
 
@@ -193,7 +193,7 @@ def _fill(block: list[Row], column: Column) -> None:
 
 
 def _interval(numbers: Sequence[float], column: Column) -> tuple[float, float] | None:
-    """The 95 % interval of the mean, without what no accuracy can be."""
+    """Return the 95 % interval of the mean, without what no accuracy can be."""
     found = interval(numbers)
     if found is None or column.kind != "percent":
         return found

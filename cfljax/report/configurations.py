@@ -49,7 +49,7 @@ class Configuration(NamedTuple):
     """One method with its options, and its runs with different seeds: a row of the table, a curve, a panel."""
 
     folder: str
-    """Name of its results folder among those of the report; "" where there is only one."""
+    """Name of its results folder among the report's folders; "" where there is only one."""
     method: str
     label: str
     options: tuple[tuple[str, str], ...]
@@ -110,7 +110,7 @@ class Configuration(NamedTuple):
 
 
 def _joined(*words: str | Iterable[tuple[str, str]]) -> str:
-    """The words, and name=value of each option."""
+    """Join the words, and name=value of each option."""
     return " ".join(part for word in words for part in ([word] if isinstance(word, str) else [f"{k}={v}" for k, v in word]) if part)
 
 
@@ -133,8 +133,8 @@ class Collected(NamedTuple):
 
 
 def collect(sources: Iterable[str | os.PathLike[str] | Results], target: float | None = None) -> Collected:
-    """The configurations of results folders, or of results that are read already, in the order of their plans; StoreError if a
-    folder is no results folder. `target`: the accuracy to which rounds and bytes are counted in the folders."""
+    """Collect the configurations of results folders, or of results that are read already, in the order of their plans; StoreError
+    if a folder is no results folder. `target`: the accuracy to which rounds and bytes are counted in the folders."""
     distinct = {os.path.realpath(s.store.folder if isinstance(s, Results) else s): s for s in sources}.values()
     each = [source if isinstance(source, Results) else Results(source, target=target) for source in distinct]
     names = _names([results.store.folder for results in each])
@@ -156,7 +156,7 @@ def collect(sources: Iterable[str | os.PathLike[str] | Results], target: float |
 
 
 def _told_apart(configurations: list[Configuration]) -> list[Configuration]:
-    """The same, each with the options that are not those of every configuration of its label."""
+    """Return them, each with the options that some configuration of its label lacks."""
     alike: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for each in configurations:
         alike.setdefault((each.folder, each.label), set(each.options)).intersection_update(each.options)
@@ -190,7 +190,7 @@ def _shown_names(records: Iterable[Table]) -> dict[str, str]:
 
 
 def option_of(config: Table, name: str) -> Value:
-    """The option of a run's configuration with this dotted name; None if it has no such option."""
+    """Return the option of a run's configuration with this dotted name; None if it has no such option."""
     value: Value = config
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None

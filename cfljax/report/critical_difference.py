@@ -43,7 +43,7 @@ class Picture(NamedTuple):
 
 
 def picture(ranks: Ranks) -> Picture:
-    """An axis of mean ranks with names (the better half left), bars over methods that do not differ, and the difference."""
+    """Draw an axis of mean ranks with names (the better half left), bars over methods that do not differ, and the difference."""
     k = len(ranks.names)
     left, right = NAMES + MARGIN, WIDTH - NAMES - MARGIN
 
@@ -77,7 +77,7 @@ def picture(ranks: Ranks) -> Picture:
 
 
 def svg(ranks: Ranks) -> str:
-    """The picture as an SVG element in the colour of the text around it."""
+    """Draw the picture as an SVG element in the colour of the text around it."""
     drawn = picture(ranks)
     lines = [
         f'<line x1="{s.x1:.1f}" y1="{s.y1:.1f}" x2="{s.x2:.1f}" y2="{s.y2:.1f}" stroke="currentColor" stroke-width="{s.width:g}"/>'

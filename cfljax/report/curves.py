@@ -67,12 +67,12 @@ class Curves(NamedTuple):
 
     @property
     def clusters(self) -> Band | None:
-        """The number of clusters; of methods that cluster their participants anew in every round, that number."""
+        """The number of clusters; of methods that cluster their participants in every round, that number."""
         return self.diagnostics.get("clusters", self.history.get("clusters"))
 
 
 def chosen(configurations: Sequence[Configuration], most: int = MOST_CURVES) -> list[Configuration]:
-    """The configurations that figures show, in the order of the table: the best of each method and data, then of the rest."""
+    """Choose the configurations that figures show, in the order of the table: the best of each method and data, then the rest."""
     if len(configurations) <= most:
         return [c for c in configurations if drawn_units(c)]
     value = headline_of(configurations).value
@@ -86,12 +86,12 @@ def chosen(configurations: Sequence[Configuration], most: int = MOST_CURVES) -> 
 
 
 def drawn_units(configuration: Configuration) -> list[Unit]:
-    """The runs that are done, or if none is, those that diverged."""
+    """Return the runs that are done, or if none is, the diverged ones."""
     return configuration.by_status("done") or configuration.by_status("diverged")
 
 
 def read(unit: Unit, prefixes: Sequence[str], problems: list[str]) -> dict[str, np.ndarray] | None:
-    """The arrays of a run below these prefixes. If its file is damaged: None, and a line is added to `problems`."""
+    """Read the arrays of a run below these prefixes. If its file is damaged, return None and add a line to `problems`."""
     try:
         return unit.store.read(unit.id, tuple(prefixes)).arrays
     except StoreError as error:
@@ -152,7 +152,7 @@ def _of_newcomers(summary: Mapping[str, object]) -> _Points:
 
 
 def _per_evaluation(arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix: str) -> dict[str, np.ndarray]:
-    """The arrays below the prefix that have one number per evaluation, by their names without it."""
+    """Return the arrays below the prefix that have one number per evaluation, by their names without it."""
     curves = {
         name.removeprefix(prefix): values.astype(np.float64)
         for name, values in arrays.items()
@@ -168,7 +168,7 @@ def _per_evaluation(arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix
 
 def _band(parts: Sequence[_Points]) -> Band:
     """Mean and standard deviation of the finite values at every round that any of the runs evaluated. A run that was stopped counts
-    with its last value from then on, so that the means do not turn to those of the runs that go on."""
+    with its last value from then on, so that the means do not turn to the runs that go on."""
     if not parts:
         return Band(*(np.zeros(0),) * 3)
     rounds = parts[0].rounds

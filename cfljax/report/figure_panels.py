@@ -26,7 +26,7 @@ MOST_PANELS = 12
 
 
 def shade(number: int) -> str:
-    """The colour of a cluster or group: one of COLOURS, then others around the colour circle; grey for −1."""
+    """Return the colour of a cluster or group: one of COLOURS, then others around the colour circle; grey for −1."""
     if number < 0:
         return NONE
     if number < len(COLOURS):
@@ -48,7 +48,7 @@ def _grid(
     draw: Callable[[Axes, Panel], None],
     side: tuple[float, float],
 ) -> Figure | None:
-    """The first MOST_PANELS pictures of a kind beside each other, each of `side` inches; None when there are none."""
+    """Draw the first MOST_PANELS pictures of a kind beside each other, each of `side` inches; None when there are none."""
     from matplotlib.figure import Figure
 
     chosen = [
@@ -76,7 +76,7 @@ def _grid(
 
 
 def _striped(axes: Axes, p: OverRounds | Mixture) -> None:
-    """A grid of colours, a row per client or the weights of a true group, with the true groups as a strip at its left."""
+    """Draw a grid of colours, a row per client or the weights of a true group, with the true groups as a strip at its left."""
     at_columns, label = (p.at, p.xlabel) if isinstance(p, Mixture) else (p.rounds, "round")
     rows, columns = p.colours.shape
     axes.imshow(_coloured(p.colours), aspect="auto", extent=(-0.5, columns - 0.5, rows, 0))
@@ -93,7 +93,7 @@ def _striped(axes: Axes, p: OverRounds | Mixture) -> None:
 
 
 def _confusion(axes: Axes, p: Confusion) -> None:
-    """The number of clients in each cluster (rows) and true group (columns)."""
+    """Draw the number of clients in each cluster (rows) and true group (columns)."""
     axes.imshow(p.table, cmap="Blues", vmin=0, aspect="auto")
     axes.set_xticks(range(len(p.groups)), p.groups)
     axes.set_yticks(range(len(p.clusters)), p.clusters)

@@ -55,7 +55,7 @@ def render(data: ReportData, names: Sequence[str] = (), dpi: int = 200) -> Itera
     """(file name, bytes) of the figures of these names, else all, without empty ones. `dpi`: dots per inch of PNG files."""
     import matplotlib
 
-    plain = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith("backend")}  # not those of a matplotlibrc
+    plain = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith("backend")}  # without a user's matplotlibrc
     with matplotlib.rc_context(plain | STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # characters that the font lacks are drawn as boxes
         for name, draw in FIGURES.items():
@@ -85,7 +85,7 @@ Line = tuple[np.ndarray, Band] | None
 def _lines(
     data: ReportData, pick: Callable[[Curves], Line], x: str, y: str, percent: bool = False, ends: bool = False, stops: bool = False
 ) -> Figure | None:
-    """The line of `pick` for each configuration; None if none. `ends`: mark each last point; `stops`: where runs were ended."""
+    """Draw the line of `pick` for each configuration. `ends`: mark each last point; `stops`: where runs were ended."""
     figure, axes = _axes(height=max(SIZE[1], 0.2 + LINE * len(data.drawn)))
     factor = 100 if percent else 1
     for configuration, curves, (shade, dash) in zip(data.drawn, data.curves, styles(data), strict=True):
@@ -112,7 +112,7 @@ def _lines(
 
 
 def _name(text: str) -> str:
-    """A name for a legend: shortened, without mathematics, and without a leading underscore, which would hide it."""
+    """Shorten a name for a legend, without mathematics, and without a leading underscore, which would hide it."""
     short = (text if len(text) <= 44 else text[:43] + "…").replace("$", r"\$")
     return f"\u200b{short}" if short.startswith("_") else short
 
@@ -176,7 +176,7 @@ def _seconds(each: Curves) -> Line:
 
 
 def _after_round_0(spent: np.ndarray, band: Band) -> Line:
-    """What was spent and the band, without round 0: what a method does before it counts in the first round."""
+    """Return what was spent and the band, without round 0: what a method does before it counts in the first round."""
     return spent[1:], Band(*(values[1:] for values in band))
 
 
@@ -207,7 +207,7 @@ def _methods(data: ReportData) -> Figure | None:
 def _stacked(
     data: ReportData, rows: Sequence[Sequence[float]], label: str, colours: Sequence[int], names: Sequence[str] = ()
 ) -> Figure | None:
-    """A bar for each configuration, of parts in these colours; with `names` a legend of the parts."""
+    """Draw a bar for each configuration, of parts in these colours; with `names` a legend of the parts."""
     if not any(map(len, rows)):
         return None
     figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))

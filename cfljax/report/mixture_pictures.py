@@ -21,8 +21,8 @@ CLIENTS, ROUNDS = "clients at the end", "groups over rounds"
 
 
 class Mixture(NamedTuple):
-    """A picture of weights. In that of the clients each row is a client, and its columns from the left belong to the models by
-    weight; in that of the rounds each column is a round, and the rows of a true group belong to them by its mean weight."""
+    """A picture of weights. For clients, each row is a client, and its columns from the left belong to the models by
+    weight; for rounds, each column is a round, and the rows of a true group belong to them by its mean weight."""
 
     name: str
     at: np.ndarray
@@ -56,8 +56,8 @@ def mixtures(
     colours: Callable[[np.ndarray, np.ndarray], dict[int, int]],
     labels: np.ndarray | None = None,
 ) -> list[Mixture]:
-    """The pictures of the clients and of the rounds, as far as the record has them. `group` i32[C]: the true groups; None: unknown.
-    `colours`: (labels i32[1, C], group i32[C]) -> label -> number of its colour. `labels` i32[E, C]: those of the run; None: they
+    """Return the pictures of clients and rounds, as far as the record has them. `group` i32[C]: the true groups; None: unknown.
+    `colours`: (labels i32[1, C], group i32[C]) -> label -> index of its colour. `labels` i32[E, C]: the run's; None: they
     were not kept, and as many models as clients are taken for the clients' own."""
     last = last_weights(diagnostics)
     if last is None:
@@ -85,7 +85,7 @@ def mixtures(
 
 
 def _each_its_own(labels: np.ndarray) -> bool:
-    """Whether each client that has a label has the model of its own number, as where clients mix each other's models."""
+    """Return whether each client that has a label has the model with its own index, as if clients mix each other's models."""
     known = labels >= 0  # newcomers have none
     return bool(known.any() and (labels == np.arange(labels.shape[1]))[known].all())
 
@@ -100,7 +100,7 @@ def _of_clients(weights: np.ndarray, group: np.ndarray, painted: np.ndarray) -> 
 
 
 def _of_rounds(over: np.ndarray, rounds: np.ndarray, painted: np.ndarray, clients: int) -> Mixture:
-    """A lane for each true group, over f[E, G, K]."""
+    """Make a lane for each true group, over f[E, G, K]."""
     columns = spaced(len(rounds), MOST_ROUNDS)
     lane = max(4, LANE // over.shape[1])
     at = (np.arange(lane) + 0.5) / lane
@@ -110,7 +110,7 @@ def _of_rounds(over: np.ndarray, rounds: np.ndarray, painted: np.ndarray, client
 
 
 def _filled(weights: np.ndarray, at: np.ndarray, painted: np.ndarray) -> np.ndarray:
-    """i32[n, len(at)]: the colour at each place `at` in (0, 1) when weights f[n, K] lie end to end; −1: not known."""
+    """i32[n, len(at)]: the colour at each position `at` in (0, 1) when weights f[n, K] lie end to end; −1: not known."""
     ends = np.cumsum(weights.astype(np.float64), axis=1)
     which = (ends[:, :, None] < at * ends[:, -1:, None]).sum(axis=1)
     known = np.isfinite(ends[:, -1:])

@@ -32,7 +32,7 @@ _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def page(data: ReportData, live: bool = False) -> str:
-    """The HTML of the report; the same data gives the same bytes. `live`: it loads itself again every ten seconds."""
+    """Write the HTML of the report; the same data gives the same bytes. `live`: it loads itself again every ten seconds."""
     scripts = [web(name) for name in SCRIPTS]
     parts = {
         "title": escaped(data.collected.title),
@@ -59,12 +59,12 @@ def page(data: ReportData, live: bool = False) -> str:
 
 @functools.cache
 def web(name: str) -> str:
-    """The text of a file in `web/`."""
+    """Read the text of a file in `web/`."""
     return (files("cfljax.report") / "web" / name).read_text(encoding="utf-8")
 
 
 def _hash(script: str) -> str:
-    """The hash of a script for the page's security policy, which lets no other script run."""
+    """Hash a script for the page's security policy, which lets no other script run."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
@@ -78,14 +78,14 @@ def _about(data: ReportData) -> str:
 
 
 def _words(name: str, data: ReportData) -> str:
-    """The values of an option over all configurations: `digits rotated`, `10, 20`."""
+    """List the values of an option over all configurations: `digits rotated`, `10, 20`."""
     each = data.collected.configurations
     values = dict.fromkeys(_value(configuration.units[0].record["config"], name) for configuration in each)
     return ", ".join(_shortened([word for word in values if word], 3)) or "?"
 
 
 def _value(config: Table, name: str) -> str:
-    """An option of a configuration as words; for the data set its name, partition and number of clients."""
+    """Format an option of a configuration; for the data set its name, partition and number of clients."""
     value = option_of(config, name)
     if isinstance(value, dict):
         clients = f"{value['clients'] or 'all'} clients" if "clients" in value else ""
@@ -116,7 +116,7 @@ def _cards(data: ReportData) -> str:
 
 
 def _device(words: object) -> str:
-    """The device of a record in words: `cpu, 1` as `cpu`, `gpu NVIDIA H200, 2` as `2 × gpu NVIDIA H200`."""
+    """Format the device of a record: `cpu, 1` as `cpu`, `gpu NVIDIA H200, 2` as `2 × gpu NVIDIA H200`."""
     kind, _, count = str(words or "").rpartition(", ")
     return kind if count == "1" else f"{count} × {kind}" if kind else count
 
@@ -128,7 +128,7 @@ def _duration(spent: float) -> str:
 
 
 def _notes(data: ReportData) -> str:
-    """The marks of the table as a legend, the other sentences folded."""
+    """Write the marks of the table as a legend, the other sentences folded."""
     lines = tables.notes(data.table, "Bold:", "≈")
     if data.target is not None:
         lines.append(f"target: an accuracy of {100 * data.target:g} %")

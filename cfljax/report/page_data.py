@@ -45,7 +45,7 @@ class Final(TypedDict):
 
 
 def page_json(data: ReportData) -> str:
-    """The page's JSON, in which no text can end the script element that it stands in."""
+    """Write the page's JSON, in which no text can end the script element that it stands in."""
     text = json.dumps(page_data(data), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -70,7 +70,7 @@ def styles(data: ReportData) -> list[tuple[int, int]]:
 
 
 def page_data(data: ReportData) -> dict[str, object]:
-    """The numbers of all figures of the page; None for a number that is missing."""
+    """Collect the numbers of all figures of the page; None for a number that is missing."""
     drawn = data.drawn
     return {
         "configs": [
@@ -114,7 +114,7 @@ def _pictures(data: ReportData, kind: Callable[[RunPictures], Sequence[Any]]) ->
 def _grids(
     data: ReportData, kind: Callable[[RunPictures], Sequence[OverRounds | Mixture | None]], shade: str
 ) -> list[dict[str, object]]:
-    """The pictures that have a row for each client and a colour for each cell, which stands for a `shade`."""
+    """Return the pictures that have a row for each client and a colour for each cell, which stands for a `shade`."""
     p: OverRounds | Mixture
     found: list[dict[str, object]] = []
     for who, p in _pictures(data, kind):
@@ -140,14 +140,14 @@ def _band(band: Band | None) -> dict[str, list[float | None]] | None:
 
 
 def finals_of(drawn: Sequence[Configuration]) -> dict[str, list[Final]]:
-    """The accuracies of the table's window, the headline first, and the maximum."""
+    """Return the accuracies of the table's window, the headline first, and the maximum."""
     window = window_of(drawn)
     names = [column.key for column in COLUMNS if column.window == window and column.kind == "percent"]
     return {name: [final(c, name) for c in drawn] for name in (*names, MAXIMUM)}
 
 
 def final(configuration: Configuration, name: str) -> Final:
-    """A quantity of the summaries at the end of the runs."""
+    """Return a quantity of the summaries at the end of the runs."""
     column = next(c for c in COLUMNS if c.key == name)
     values = [v for unit in configuration.by_status("done") if math.isfinite(v := column.value(unit))]
     mean, std = mean_and_deviation(values)
@@ -155,7 +155,7 @@ def final(configuration: Configuration, name: str) -> Final:
 
 
 def timing(configuration: Configuration, part: str) -> float | None:
-    """The mean seconds that a run spent on one of PARTS."""
+    """Return the mean seconds that a run spent on one of PARTS."""
     values = [float(unit.record["timings"].get(part) or 0) for unit in configuration.units if unit.status != "failed"]
     return number(mean_and_deviation(values)[0])
 
@@ -170,7 +170,7 @@ def _base64(values: np.ndarray) -> str:
 
 
 def number(value: float | None) -> float | None:
-    """The number with five digits; None if it is missing or not finite."""
+    """Round the number to five digits; None if it is missing or not finite."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 

@@ -12,7 +12,7 @@ from cfljax.report.tables import printable
 
 
 def escaped(words: object) -> str:
-    """The text, escaped for HTML."""
+    """Escape the text for HTML."""
     return html.escape(printable(str(words)))
 
 

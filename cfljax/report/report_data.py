@@ -40,8 +40,8 @@ def read(
     maximum: bool = False,
     names: Sequence[str] = (),
 ) -> ReportData:
-    """The data of a report on results folders, or on results that were read with this `target` already; StoreError if a folder is
-    no results folder. `maximum`: the table has the highest test accuracy, too. `names`: the only columns that it has, by
+    """Read the data of a report on results folders, or on results that were read with this `target` already; StoreError if a folder
+    is no results folder. `maximum`: the table has the highest test accuracy, too. `names`: the only columns that it has, by
     their headings, the first words of these, or their keys."""
     problems: list[str] = []
     with warnings.catch_warnings(record=True) as caught:

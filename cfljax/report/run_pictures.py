@@ -54,7 +54,7 @@ class RunPictures(NamedTuple):
 
 
 def run_pictures(configuration: Configuration, problems: list[str]) -> RunPictures | None:
-    """The pictures of the first run that is done; None when no run can be read. Adds a line to `problems` for each damaged file."""
+    """Make pictures of the first run that is done; None if no run can be read. Add a line to `problems` for each damaged file."""
     for unit in drawn_units(configuration):
         arrays = read(unit, ("history/round", "diag/", "labels", "group", "groups"), problems)
         if arrays is not None:
@@ -63,7 +63,7 @@ def run_pictures(configuration: Configuration, problems: list[str]) -> RunPictur
 
 
 def changes_once(pictures: list[RunPictures | None]) -> list[RunPictures | None]:
-    """The pictures, and of equal pictures of true groups only the first: methods on the same data see the same changes."""
+    """Leave out equal pictures of true groups but for the first: methods on the same data see the same changes."""
     seen: set[tuple[bytes, ...]] = set()
     kept = list(pictures)
     for i, each in enumerate(pictures):
@@ -155,7 +155,7 @@ def _assignment(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colou
 
 
 def _groups(rounds: np.ndarray, groups: np.ndarray | None) -> OverRounds | None:
-    """The true groups i[E, C] at evaluations after `rounds` i64[E], clients by group; None if nobody changes."""
+    """Return the true groups i[E, C] at evaluations after `rounds` i64[E], clients by group; None if nobody changes."""
     if groups is None or groups.ndim != 2 or len(groups) != len(rounds) or (groups == groups[:1]).all():
         return None
     order = np.lexsort(groups[::-1])
@@ -164,7 +164,7 @@ def _groups(rounds: np.ndarray, groups: np.ndarray | None) -> OverRounds | None:
 
 
 def _confusion(final: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Confusion | None:
-    """The table of the clusters at the end i32[C] and the true groups i32[C]; `colour`: cluster -> number of its colour."""
+    """Count the clients by clusters at the end i32[C] and the true groups i32[C]; `colour`: cluster -> number of its colour."""
     table, clusters, groups = contingency(final, group)
     if not table.size:
         return None

@@ -15,28 +15,28 @@ from cfljax.results.result import Results
 from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
 SHORT = (*APART, *DRIFT, "round_to_target", "clock_s", "clock_to_target", "seconds")
-"""Columns of the table at the end of a sweep beside those of its window; of these it leaves out NMI."""
+"""Columns of the table at the end of a sweep beside its window's, without NMI."""
 FIRST_TO_GO = ("bytes_to_target", "cost", "NMI", "bytes", "seconds", "accuracy_max", "clusters", "ari_new")
 """The columns, by key or heading, that are left out first, in this order, if a terminal is narrow."""
 TEST = f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} level"
 
 
 def comparison(results: Results) -> str:
-    """The table that a sweep prints at its end."""
+    """Write the table that a sweep prints at its end."""
     table = rows(collect([results]).configurations, [c for c in COLUMNS if c.key in SHORT or (c.window and c.heading != "NMI")])
     later = [column.key for column in columns_of(table) if column.key.startswith(NEW)][1:]  # new clients after steps
     return terminal([row._replace(cells={key: cell for key, cell in row.cells.items() if key not in later}) for row in table])
 
 
 def columns_of(table: Sequence[Row]) -> list[Column]:
-    """The columns that the table has."""
+    """Return the columns that the table has."""
     first, keys = headline(table), table[0].cells if table else {}
     found = [column for column in with_newcomers(COLUMNS, keys) if column.key in keys]
     return [first if first is not None and column.key == first.key else column for column in found]
 
 
 def only(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
-    """The table with the columns that these are the headings, the first words of headings, or the keys of."""
+    """Select the columns that these are the headings, the first words of headings, or the keys of."""
     called = {column.key: (column.key, column.heading, column.heading.split()[0]) for column in columns_of(table)}
     if wrong := [name for name in names if not any(name in each for each in called.values())]:
         raise SpecError(f"--columns {wrong[0]}: there is no such column{suggest(wrong[0], [each[1] for each in called.values()])}")
@@ -84,7 +84,7 @@ def _about_intervals(table: Sequence[Row]) -> list[str]:
 
 
 def _about_draws(table: Sequence[Row]) -> list[str]:
-    """Whether the seeds draw who holds which data, too (`data.seed = "run"`)."""
+    """State whether the seeds draw who holds which data, too (`data.seed = "run"`)."""
     followed = {draws_data(row) for row in table if len(row.configuration.units) > 1}
     if followed == {True}:
         return ['each seed draws its own partition (data.seed = "run"): ± and intervals include it']
@@ -94,12 +94,12 @@ def _about_draws(table: Sequence[Row]) -> list[str]:
 
 
 def draws_data(row: Row) -> bool:
-    """Whether each seed of the row draws who holds which data."""
+    """Return whether each seed of the row draws who holds which data."""
     return (row.configuration.units[0].record["config"].get("data") or {}).get("seed") == "run"
 
 
 def number(column: Column, cell: Cell) -> str:
-    """A cell as text: `93.1 ± 0.4`, `93.1 ± 0.4 [92.8, 93.4]` where the column shows intervals, `–` if no run has the quantity."""
+    """Format a cell: `93.1 ± 0.4`, `93.1 ± 0.4 [92.8, 93.4]` where the column shows intervals, `–` if no run has the quantity."""
     if not cell.n:
         return "–"
     text = quantity(column.kind, cell.mean)
@@ -113,7 +113,7 @@ def number(column: Column, cell: Cell) -> str:
 
 
 def quantity(kind: str, value: float) -> str:
-    """A number as text; `kind` is that of a Column."""
+    """Format a number; `kind` is a Column's."""
     if not math.isfinite(value):
         return "–"
     if kind == "percent":
@@ -126,7 +126,7 @@ def quantity(kind: str, value: float) -> str:
 
 
 def size(value: float) -> str:
-    """A number of bytes as text, with decimal prefixes: `1.5 MB`."""
+    """Format a number of bytes with decimal prefixes: `1.5 MB`."""
     unit = "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if abs(value) >= 999.5:
@@ -135,8 +135,8 @@ def size(value: float) -> str:
 
 
 def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False) -> str:
-    """The table in aligned columns. The best has a star (and is bold), cells that do not differ significantly from it a ≈.
-    `width`: that of the terminal; the least important columns are left out if the table is wider."""
+    """Format the table in aligned columns. The best has a star (and is bold), cells that do not differ significantly from it a ≈.
+    `width`: the terminal's; the least important columns are left out if the table is wider."""
     if not table:
         return "no finished runs"
     columns, left_out = columns_of(table), []
@@ -182,7 +182,7 @@ def _embolden(line: str) -> str:
 
 
 def align(grid: Sequence[Sequence[str]], lefts: int = 1) -> list[str]:
-    """The lines of a grid in aligned columns: the first `lefts` columns flush left, the others flush right."""
+    """Format the lines of a grid in aligned columns: the first `lefts` columns flush left, the others flush right."""
     widths = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
     lines = []
     for line in grid:
@@ -192,12 +192,12 @@ def align(grid: Sequence[Sequence[str]], lefts: int = 1) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """The text without control characters, which could change a terminal's state."""
+    """Remove control characters from a text, which could change a terminal's state."""
     return "".join(c if c.isprintable() else "�" for c in text)
 
 
 def markdown(table: Sequence[Row]) -> str:
-    """The table in GitHub's Markdown; the best in bold."""
+    """Write the table in GitHub's Markdown; the best in bold."""
     if not table:
         return "No finished runs.\n"
 
@@ -212,7 +212,7 @@ def markdown(table: Sequence[Row]) -> str:
 
 
 def latex(table: Sequence[Row]) -> str:
-    r"""The table as a booktabs tabular, to be used with \input; the best in bold."""
+    r"""Write the table as a booktabs tabular, to be used with \input; the best in bold."""
     if not table:
         return "% no finished runs\n"
 
@@ -237,7 +237,7 @@ def latex(table: Sequence[Row]) -> str:
 def _grid(
     table: Sequence[Row], escape: Callable[[str], str], cell: Callable[[Column, Cell], str]
 ) -> tuple[list[str], list[list[str]], int]:
-    """(headings, lines, number of columns of text before those of numbers), with a column for each option that varies."""
+    """(headings, lines, number of columns of text before the columns of numbers), with a column for each option that varies."""
     columns, options = columns_of(table), option_names(row.configuration for row in table)
     folders = ["folder"] if any(row.configuration.folder for row in table) else []
     head = [escape(word) for word in [*folders, "method", *options, "runs", *(c.heading for c in columns)]]
@@ -251,18 +251,18 @@ def _grid(
 
 
 def option_names(configurations: Iterable[Configuration]) -> list[str]:
-    """The options that vary, in the order of the specs."""
+    """List the options that vary, in the order of the specs."""
     return list(dict.fromkeys(name for each in configurations for name, _ in each.options))
 
 
 def markdown_text(text: str) -> str:
-    """The text, escaped for Markdown."""
+    """Escape the text for Markdown."""
     escaped = "".join("\\" + c if c in "\\`*_{}[]<>#|~" else c for c in " ".join(printable(text).split()))
     return escaped.replace("&", "&amp;")
 
 
 def latex_text(text: str) -> str:
-    """The text, escaped for LaTeX."""
+    """Escape the text for LaTeX."""
     special = {
         "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
         "<": r"\textless{}", ">": r"\textgreater{}",
@@ -273,8 +273,8 @@ def latex_text(text: str) -> str:
 
 
 def to_csv(table: Sequence[Row]) -> str:
-    """A row per configuration with unrounded numbers (accuracies as fractions): mean, std, n, the 95 % interval, best, and against
-    the best the mean difference with its interval, the effect and the corrected p."""
+    """Write a row per configuration with unrounded numbers (accuracies as fractions): mean, std, n, the 95 % interval, best, and
+    against the best the mean difference with its interval, the effect and the corrected p."""
     columns, options = columns_of(table), option_names(row.configuration for row in table)
     parts = ("mean", "std", "n", "low", "high", "best", "difference", "difference_low", "difference_high", "effect", "p")
     out = io.StringIO()

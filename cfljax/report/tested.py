@@ -48,12 +48,12 @@ def _signed(value: float, digits: int = 1) -> str:
 
 
 def effect_text(behind: Difference) -> str:
-    """The standardised difference as text."""
+    """Format the standardised difference."""
     return _signed(behind.effect, 2) if abs(behind.effect) < 100 else "> 100" if behind.effect > 0 else "< -100"
 
 
 def p_text(p: float) -> str:
-    """A p value as text."""
+    """Format a p value."""
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
@@ -69,7 +69,7 @@ def _best(block: Sequence[Row], column: Column | None) -> Row | None:
 
 
 def mean_ranks(table: Sequence[Row]) -> Ranks | None:
-    """The ranks of the methods over the data sets and partitions of the table, by the headline. A method counts that has runs on
+    """Rank the methods over the data sets and partitions of the table, by the headline. A method counts if it has runs on
     all of them and lost none; None for fewer than three such methods, or fewer than three data sets."""
     column, blocks = headline(table), _blocks(table)
     if column is None or len(blocks) < 3:
@@ -90,7 +90,7 @@ def _by_name(block: Sequence[Row], column: Column) -> dict[str, float]:
 
 
 def sentence(table: Sequence[Row]) -> str:
-    """What was computed and tested, in sentences for a paper; "" where nothing can be said."""
+    """Say what was computed and tested, in sentences for a paper; "" where nothing can be said."""
     column = headline(table)
     counts = [row.cells[column.key].n for row in table if row.cells[column.key].n] if column is not None else []
     if column is None or not counts:
@@ -112,7 +112,7 @@ def sentence(table: Sequence[Row]) -> str:
 
 
 def brief(table: Sequence[Row]) -> str:
-    """The result in a sentence or two, of three lines at most; "" where nothing can be said."""
+    """Say the result in a sentence or two, of three lines at most; "" where nothing can be said."""
     column, blocks = headline(table), _blocks(table)
     known = [] if column is None else [row for row in table if row.cells[column.key].n]
     if column is None or not known:
@@ -185,7 +185,7 @@ def _joined(words: list[str]) -> str:
 
 
 def about_ranks(over: Ranks) -> str:
-    """The comparison over many data sets, in sentences."""
+    """Describe the comparison over many data sets, in sentences."""
     k, n = len(over.names), over.data_sets
     f = "∞" if math.isinf(over.statistic) else f"{over.statistic:.2f}"
     p = p_text(over.p)
@@ -197,7 +197,7 @@ def about_ranks(over: Ranks) -> str:
 
 
 def markdown(table: Sequence[Row]) -> str:
-    """The table of differences and the sentences, in Markdown; "" where nothing can be said."""
+    """Write the table of differences and the sentences in Markdown; "" where nothing can be said."""
     from cfljax.report.tables import markdown_text
 
     lines: list[str] = []
@@ -211,7 +211,7 @@ def markdown(table: Sequence[Row]) -> str:
 
 
 def latex(table: Sequence[Row]) -> str:
-    r"""The table of differences as a booktabs tabular, and the sentences after it as a comment; "" where nothing can be said."""
+    r"""Write the table of differences as a booktabs tabular, then the sentences as a comment; "" where nothing can be said."""
     blocks, said = differences(table), sentence(table)
     lines = [r"% needs \usepackage{booktabs}", r"\begin{tabular}{lrrrrr}", r"\toprule"] if blocks else []
     lines += [" & ".join(map(latex_text, HEADINGS)) + r" \\"] if blocks else []

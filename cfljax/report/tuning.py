@@ -18,7 +18,7 @@ WIDTH, HEIGHT, LEFT, BELOW = 560.0, 200.0, 46.0, 26.0
 
 
 def dry_run(plan: Plan) -> str:
-    """What a search would try, and what it would cost."""
+    """Say what a search would try, and what it would cost."""
     from cfljax.launch import halving
 
     rounds, lines = plan.steps[-1], []
@@ -35,7 +35,7 @@ def dry_run(plan: Plan) -> str:
 
 
 def text(table: Table) -> str:
-    """The best setting of each group, with its score and what the search has cost."""
+    """Write the best setting of each group, with its score and what the search has cost."""
     lines = []
     for group in table["groups"]:
         best = chosen(group, table)
@@ -49,7 +49,7 @@ def _name(group: Table) -> str:
 
 
 def in_order(group: Table, metric: str) -> list[Table]:
-    """The settings of a group, the best first: those that came furthest, and of these the best at their last rung."""
+    """Sort the settings of a group, the best first: by how far they came, then by the score at their last rung."""
     sign = 1 if metric == "val_accuracy" else -1
 
     def rank(setting: Table) -> tuple[int, float]:
@@ -60,29 +60,29 @@ def in_order(group: Table, metric: str) -> list[Table]:
 
 
 def chosen(group: Table, table: Table) -> Table | None:
-    """The best setting; None where none has come to the last rung with a finite score."""
+    """Return the best setting; None where none has come to the last rung with a finite score."""
     best = in_order(group, table["metric"])[0]
     return best if len(best["scores"]) == len(table["rungs"]) and best["scores"][-1] is not None else None
 
 
 def spent(group: Table, table: Table) -> float:
-    """What a group has cost, in whole runs."""
+    """Sum what a group has cost, in whole runs."""
     reached = [len(each["runs"]) * table["rungs"][len(each["scores"]) - 1] for each in group["settings"] if each["scores"]]
     return math.fsum(reached) / table["rungs"][-1]
 
 
 def setting_text(setting: Table) -> str:
-    """The options in which a setting differs from others."""
+    """Format the options in which a setting differs from others."""
     return printable(" ".join(f"{name}={show(value)}" for name, value in setting["varies"].items())) or "(only one)"
 
 
 def score_text(score: float | None) -> str:
-    """A score as text; – for a run that diverged or failed."""
+    """Format a score; – for a run that diverged or failed."""
     return "–" if score is None else f"{score:.4f}"
 
 
 def section(table: Table) -> str:
-    """The part of the page on the search: for each group its curves up to the rungs, and its settings with their scores."""
+    """Write the part of the page on the search: for each group its curves up to the rungs, and its settings with their scores."""
     by = f"by {table['metric']}, with seed{'s' if len(table['seeds']) > 1 else ''} {', '.join(map(str, table['seeds']))}"
     about = f"Successive halving {by}: at each rung one of {table['reduce']} settings continues. "
     about += "Test data are not used."
@@ -110,7 +110,7 @@ def _settings(group: Table, table: Table) -> str:
 
 
 def curves(group: Table, table: Table) -> str:
-    """The metric over the rounds, a line per setting that ends where it stayed behind; the best one thick, rungs dotted."""
+    """Draw the metric over the rounds, a line per setting that ends where it stayed behind; the best one thick, rungs dotted."""
     ordered = in_order(group, table["metric"])[:MOST]
     points = [(r, v) for each in ordered for r, v in zip(each["rounds"], each["values"], strict=True) if r > 0]
     if not points:
@@ -118,22 +118,22 @@ def curves(group: Table, table: Table) -> str:
     low, high, last = min(v for _, v in points), max(v for _, v in points), table["rungs"][-1]
     span = (high - low) or 1.0
 
-    def place(r: float, v: float) -> str:
+    def point(r: float, v: float) -> str:
         x = LEFT + (WIDTH - LEFT - 10) * r / last
         return f"{x:.1f},{10 + (HEIGHT - BELOW - 10) * (1 - (v - low) / span):.1f}"
 
     lines = []
     for rung in table["rungs"]:
-        x = place(rung, low).split(",")[0]
+        x = point(rung, low).split(",")[0]
         lines.append(
             f'<line x1="{x}" x2="{x}" y1="10" y2="{HEIGHT - BELOW}" stroke="currentColor" stroke-dasharray="2 3" opacity=".5"/>'
         )
         lines.append(f'<text x="{x}" y="{HEIGHT - 8}" text-anchor="middle" fill="currentColor">{rung}</text>')
     for v in (low, high):
-        y = float(place(0, v).split(",")[1]) + 4
+        y = float(point(0, v).split(",")[1]) + 4
         lines.append(f'<text x="{LEFT - 4}" y="{y:.1f}" text-anchor="end" fill="currentColor">{v:.3g}</text>')
     for at, each in reversed(list(enumerate(ordered))):
-        path = " ".join(place(r, v) for r, v in zip(each["rounds"], each["values"], strict=True) if r > 0)
+        path = " ".join(point(r, v) for r, v in zip(each["rounds"], each["values"], strict=True) if r > 0)
         look = 'stroke="var(--c0)" stroke-width="2.4"' if at == 0 else 'stroke="currentColor" stroke-width="1" opacity=".45"'
         lines.append(f'<polyline points="{path}" fill="none" {look}><title>{escaped(setting_text(each))}</title></polyline>')
     size = f'viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" width="{WIDTH:.0f}"'

@@ -94,8 +94,8 @@ class KeptModels:
         x [n, ...] is in the shape and the scale of the data set, as the client itself would hold it (its own view is not applied
         again), and is normalised as in training; with `prepared` it is so already, as `samples` returns it. `cluster`: take this
         model instead of the one that the client was scored with. Needs a run that has kept its models."""
-        place = predict.check_client(self._scene, client)
-        flat = self._model_for(place, cluster)
+        index = predict.check_client(self._scene, client)
+        flat = self._model_for(index, cluster)
         seen = np.asarray(x, np.float32) if prepared else predict.prepared(self._scene.federation, np.asarray(x))
         several = self._scene.federation.several
         each = predict.probabilities(self._scene.model, flat, seen, several)

@@ -58,7 +58,7 @@ class Before:
         """bool[C]: who has trained."""
 
     def first_model(self) -> np.ndarray:
-        """f32[d]: w_0, that of all methods that begin with one model."""
+        """f32[d]: w_0, of all methods that begin with one model."""
         return first_model_on_host(self.key, self.model)
 
     def here(self) -> np.ndarray:
@@ -104,7 +104,7 @@ class Before:
         return np.concatenate([np.zeros(0, np.int32), *(np.asarray(of(moves)) for _, moves in parts)])
 
     def clusters(self, moves: np.ndarray, ids: np.ndarray) -> int:
-        """Return the number of clusters: that of the options, or the one that these updates f32[n, d] show."""
+        """Return the number of clusters: from the options, or the one that these updates f32[n, d] show."""
         assert isinstance(self.config, auto.CountedConfig)
         self.number = auto.number_of(self.config, moves[np.argsort(self.uid[ids], kind="stable")])
         return self.config.models_kept if self.number is None else int(self.number.clusters)
@@ -121,7 +121,7 @@ class Before:
         return {"asked": np.array(self.asked_now(), np.int32)} | found
 
     def means(self, parts: Iterator[Part] | list[Part], labels: np.ndarray, clusters: int) -> np.ndarray:
-        """f32[K, d]: the mean update of each cluster, or what the server has in its place."""
+        """f32[K, d]: the mean update of each cluster, or what the server has instead."""
         return means(parts, labels, clusters, self.solver.rule(self.key, self.hyper))
 
     def of_all(self, *pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

@@ -48,7 +48,7 @@ def by_loss(solver: Solver, federation: Federation, models: Array, labels: Array
 
 def chosen(key: Array, losses: Array, federation: Federation, cohort: Cohort, hyper: Hyper, allowed: Array | None = None) -> Array:
     """i32[S]: the cluster with the least loss f32[K, S] of each participant, among those allowed bool[K] (None: all). With
-    `train.privacy.choice`, a cluster that the exponential mechanism draws by the losses. `key` is that of the round."""
+    `train.privacy.choice`, a cluster that the exponential mechanism draws by the losses. `key` is the round's."""
     if not is_private(hyper):
         return least_loss(among(allowed, losses))
     clip = hyper["privacy.choice.clip"]

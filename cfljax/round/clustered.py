@@ -49,7 +49,7 @@ class Clustered(MethodConfig):
     aggregate = "model"
     """"gradient": each participant sends one gradient, and a cluster's model moves by their sum over all participants."""
     estimate = "full"
-    """"batch": losses are those of the first mini-batch of local training, and so is the gradient of `aggregate`."""
+    """"batch": losses are of the first mini-batch of local training, and so is the gradient of `aggregate`."""
     buffers = False
     """Whether each cluster has a momentum buffer, `state.memory` f32[K, d], that its members begin with and that is averaged."""
     compares = False
@@ -61,7 +61,7 @@ class Clustered(MethodConfig):
     everybody = False
     """Whether all clients take part in each round."""
     splits = False
-    """Whether all clients begin in one cluster, of `max_clusters` places."""
+    """Whether all clients begin in one cluster, of `max_clusters` slots."""
     true_groups = False
     """Whether the clusters are the true groups."""
     joins_on_arrival = False
@@ -71,19 +71,19 @@ class Clustered(MethodConfig):
     leaves_out = False
     """Whether some clients are in no cluster for good. They have the last model, which does not train."""
     notes = 0
-    """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at first. They take the place of a
+    """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at first. They replace a
     part of the model that stays with the client, so `train.parts` is refused."""
     warmup_rounds = 0
     """The first rounds, in which all clients take part."""
     every = cast("int | None", None)
-    """After how many rounds `begin` makes clusters again; None: never. Methods have `anew.every()` as their option."""
+    """After how many rounds `begin` makes clusters again; None: never. Methods have `recluster.every()` as their option."""
     begins, trains_twice = False, False
     """Whether the method has a function `begin`, and a function `pull`: set for each subclass."""
     makes_models = False
     """Whether `prepare` begins or merges clusters, so that no part of a model is shared through all rounds. It also gives each
     participant its cluster."""
     memory_of_clusters = False
-    """Whether `state.memory` is an array f32[K, d] whose parts are shared as those of the models are."""
+    """Whether `state.memory` is an array f32[K, d] whose parts are shared as the models' parts are."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -145,7 +145,7 @@ class Clustered(MethodConfig):
         raise NotImplementedError
 
     def work(self, work: Work) -> Work:
-        """Return the amount of local training, from that of the run."""
+        """Return the amount of local training, from the run's."""
         return work
 
     def after(self, models: Array, hyper: Hyper, state: State) -> Array:

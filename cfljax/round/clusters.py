@@ -18,12 +18,12 @@ from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.round import auto
-from cfljax.round.anew import handed_on
 from cfljax.round.ask import Ask, ask_all
 from cfljax.round.before import Before, trainers
 from cfljax.round.choice import gradient_work, is_private, join, need_clients, reseeded, shares_of_all
 from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, need_groups
+from cfljax.round.recluster import handed_on
 from cfljax.round.similarity import train_and_compare
 from cfljax.round.state import Done, State
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, Tree
@@ -142,7 +142,7 @@ class ClusteredMethod:
         def alike(cohort: Cohort) -> tuple[State, Info]:
             state, info = train(cohort)
             if self.solver.parts is None:
-                return state, info._replace(finite=None)  # its length is that of the cohort
+                return state, info._replace(finite=None)  # its length is the cohort's
             there = jnp.where(cohort.mask, cohort.ids, federation.clients)
             of_all = lambda each: jnp.zeros((federation.clients, *each.shape[1:]), each.dtype).at[there].set(each, mode="drop")  # noqa: E731
             known = jax.tree.map(of_all, {"finite": info.finite, "home": info.home})
@@ -200,7 +200,7 @@ class ClusteredMethod:
             beside = {"home": jnp.full((cohort.ids.shape[0], config.notes), jnp.nan)}
         if state.whole is not None:
             beside = {"anchor": state.whole, "anchor_of": jnp.zeros_like(cohort.ids)}
-        # noise of its own: the batches are those of the global model, but the sum is another one
+        # noise of its own: the batches are the global model's, but the sum is another one
         rule = self.trainer.rule(key, hyper, 1.0) if config.trains_twice else None
         mix, jobs = mix_of(which), jobs_from(cohort, state.models, which, **beside)
         mixing = Mixing(mix, state.models)

@@ -51,7 +51,7 @@ def _first_on_host(model: Model) -> Callable[[Array], Array]:
 
 
 def first_models(key: Array, model: Model, clusters: int) -> Array:
-    """f32[K, d]: K independent initialisations; the first is that of `first_model`."""
+    """f32[K, d]: K independent initialisations; the first is `first_model`."""
     return (_drawn_apart if model.size <= SMALL else _drawn)(model, clusters, key)
 
 

@@ -31,11 +31,11 @@ class MethodConfig:
     attributes and functions below whose defaults do not fit the method."""
 
     clusters = cast("int | str", 1)
-    """The number K of models. Most methods have an option with this name in place of it."""
+    """The number K of models. Most methods have an option with this name instead."""
     most = 1
     """The number of models that a run keeps with `clusters = "auto"`, of methods that have it."""
     max_clusters = 0
-    """The number of clusters that there is room for, of methods that have this option in place of `clusters`; 0: others."""
+    """The number of clusters that there is room for, of methods that have this option instead of `clusters`; 0: others."""
     own = False
     """Whether each client is scored by a model of its own."""
     own_steps = False
@@ -51,9 +51,9 @@ class MethodConfig:
     """Whether the server's step is the method's own, and more than a mean of updates: then `train.server`, `train.parts` and
     `train.freeze` are refused with this as the reason."""
     parts = cast("tuple[tuple[str, str], ...]", ())
-    """The parts (name, kind) that the method itself has, in place of `train.parts` and, with kind "frozen", `train.freeze`."""
+    """The parts (name, kind) that the method itself has, instead of `train.parts` and, with kind "frozen", `train.freeze`."""
     head_epochs = 0
-    """The epochs of the head before those of the body, where the method itself trains them apart."""
+    """The epochs of the head before the body's, where the method itself trains them apart."""
     finetune_steps = 0
     """The local steps that clients train on after all rounds, for a last score, where `train.finetune_steps` does not say it."""
     chooses_by_loss = False

@@ -82,7 +82,7 @@ class Controlled(PersonalConfig):
         return "its h_i contain dropped numbers already"
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Sums of updates, and of control vectors."""
+        """Count the sums of updates, and of control vectors."""
         return (2 if self.own_steps else 1) * rounds, 0
 
 
@@ -109,7 +109,7 @@ def method_of(name: str, config: Controlled, model: Model, solver: Solver) -> Me
         more = {"home": state.control[which] - own} if two else {"anchor": start - own, "anchor_of": mine}
         jobs = jobs_from(cohort, state.models, which, **more)
         updates = trainer.train(key, federation, jobs, hyper)
-        meant, beside = updates.delta, keys.fold(key, "control")  # its draws differ from those of the update
+        meant, beside = updates.delta, keys.fold(key, "control")  # its draws differ from the update's
         sent = [solver.send(key, federation, jobs, updates.delta, hyper)]
         if two:
             assert updates.home is not None
@@ -153,10 +153,10 @@ def shares(state: Vectors, federation: Federation, cohort: Cohort, average: str)
     return jnp.where(cohort.mask, of_all[:, cohort.ids], 0.0)
 
 
-def known(solver: Solver, federation: Federation, cohort: Cohort, hyper: Hyper, meant: Array, told: Array) -> Array:
+def known(solver: Solver, federation: Federation, cohort: Cohort, hyper: Hyper, meant: Array, claimed: Array) -> Array:
     """f32[S, d]: what each participant itself counts as sent, of what it meant and what arrived. That is what arrived, so that what
     compression leaves out stays to be sent; but an attacker goes on with what it would have sent honestly."""
     if solver.sending.attack not in ("sign_flip", "noise"):
-        return told
+        return claimed
     lies = attackers(solver.sending, hyper, federation)[cohort.ids]
-    return jnp.where(lies[:, None], meant, told)
+    return jnp.where(lies[:, None], meant, claimed)

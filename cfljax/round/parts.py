@@ -10,8 +10,8 @@ The method itself is untouched: it trains and averages K whole models. Around it
 
 Readings:
 - The mean of all participants. It is computed from the K averaged models, each with the summed weight of its members. With
-  `train.robust` it is therefore the weighted mean of the clusters' statistics; noise of `train.privacy` is that of the clusters.
-- Starts. The K models begin with equal shared parts, those of the first; clients begin with the own part of the first model.
+  `train.robust` it is therefore the weighted mean of the clusters' statistics; noise of `train.privacy` is the clusters'.
+- Starts. The K models begin with the first one's shared parts; clients begin with the own part of the first model.
 
 A newcomer, and a client that has not been drawn yet, has the own part that all clients begin with, in the model that the method
 would give it.

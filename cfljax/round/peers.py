@@ -30,7 +30,7 @@ class OwnModels(NamedTuple):
 
     @property
     def shares(self) -> Array:
-        """f32[C]: the samples of each client that has trained over those of all that have; 0 for the others."""
+        """f32[C]: each trained client's share of the samples of all that have trained; 0 for the others."""
         weight = jnp.where(self.drawn, self.size, 0.0)
         return weight / jnp.maximum(weight.sum(), 1.0)
 

@@ -53,7 +53,7 @@ def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) 
 
 def pretrain(solver: Solver, key: Array, federation: Federation, hyper: Hyper, start: Array, ids: Array, mask: Array) -> Array:
     """f32[n, d]: the updates of the clients `ids` i32[n], trained from `start` f32[d]; zero where `mask` bool[n] is False. `solver`
-    comes from `solver_before`. `key` is that of the run or the round; draws are independent of the round's training."""
+    comes from `solver_before`. `key` is the run's or the round's; draws are independent of the round's training."""
     n = ids.shape[0]
     jobs = Jobs(ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32))
     apart = dataclasses.replace(federation, residual=None, optimiser=None)  # of another start, and they never follow each other
@@ -82,7 +82,7 @@ class Pretrainer(Protocol):
 
 def pretrainer(solver: Solver) -> Pretrainer:
     """HOST. The function that pre-trains clients with the solver of `solver_before`. It uses one compiled program for any number of
-    clients, and its memory is that of CHUNK updates."""
+    clients, and it needs the memory of CHUNK updates."""
     program = from_host(functools.partial(pretrain, solver), solver.plan)
 
     def train(
@@ -104,7 +104,7 @@ Parts = Iterable[tuple[np.ndarray, np.ndarray]]
 
 
 def means(parts: Parts, labels: np.ndarray, clusters: int, rule: Rule = PLAIN) -> np.ndarray:
-    """HOST. f32[K, d]: the mean of the finite updates of each cluster, or the statistic of the rule in its place; zero for a
+    """HOST. f32[K, d]: the mean of the finite updates of each cluster, or the statistic of the rule instead; zero for a
     cluster without updates. `labels` i32[n]: the cluster of each client in the order of the parts; −1: none. For means only one
     part is in memory at a time, for a statistic all are."""
     if rule.statistic:

@@ -1,4 +1,4 @@
-"""Methods whose clusters are moved by an optimiser of the server (`train.server`) in place of the mean of their members: FedAvgM,
+"""Methods whose clusters are moved by an optimiser of the server (`train.server`) instead of the mean of their members: FedAvgM,
 FedAdagrad, FedAdam, FedYogi (Reddi et al. 2021) and what else optax has.
 
 The method itself is untouched. What its round makes of the model of a cluster is taken for a step along a gradient: before − after.
@@ -97,8 +97,8 @@ def with_server(method: Method, where: str, model: Model, server: ServerOptimise
             return state._replace(inner=inner)
         old, new = (np.asarray(models_in(each)) for each in (state.inner, inner))
         begun = jax.vmap(server.made(hyper).init)(pick(jnp.asarray(new), CLUSTER))
-        places = range(len(old))
-        of = [next((j for j in (k, *places) if j in places and np.array_equal(old[j], row)), -1) for k, row in enumerate(new)]
+        slots = range(len(old))
+        of = [next((j for j in (k, *slots) if j in slots and np.array_equal(old[j], row)), -1) for k, row in enumerate(new)]
 
         def handed_on(before: Array, fresh: Array) -> Array:
             return jnp.stack([fresh[k] if j < 0 else jnp.asarray(before[j]) for k, j in enumerate(of)])

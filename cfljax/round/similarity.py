@@ -23,7 +23,7 @@ def similarity(again: bool = True, default: str = "exact") -> str:
 
 
 def compared_size(d: int, similarity: str) -> int:
-    """Return the size of the vector that is compared for each client: d, or that of a sketch."""
+    """Return the size of the vector that is compared for each client: d, or a sketch's size."""
     return d if similarity == "exact" else min(d, SKETCH_SIZE)
 
 

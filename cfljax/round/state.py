@@ -99,8 +99,8 @@ class Done(NamedTuple):
     """f32[S, notes]: what the method's own steps have noted, NaN where they have not; None: they do not."""
 
 
-def places(clusters: int) -> np.ndarray:
-    """HOST. bool[K]: True for the first `clusters` places; K is their number rounded up to a multiple of ROUND_UP."""
+def mark_slots(clusters: int) -> np.ndarray:
+    """HOST. bool[K]: True for the first `clusters` slots; K is their number rounded up to a multiple of ROUND_UP."""
     return np.arange(-(-clusters // ROUND_UP) * ROUND_UP) < clusters
 
 

@@ -39,9 +39,9 @@ def need(package: str, sink: str) -> ModuleType:
 
 def folder_of(folder: Path, sink: str) -> Path:
     """Create and return the folder for a sink's files."""
-    place = folder / PLACE / sink
-    place.mkdir(parents=True, exist_ok=True)
-    return place
+    path = folder / PLACE / sink
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def title(result: Result) -> str:

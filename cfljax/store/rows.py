@@ -31,18 +31,18 @@ def unify_paths(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
     for record in (record for records in folders for record in records.values()):
         for group, checksum in _list_files(record):
             section, option, _ = group
-            place = _get_option(record["config"][section], option)
-            held.setdefault((group, place), set()).add(checksum)
-            first.setdefault((group, checksum), place)
+            path = _get_option(record["config"][section], option)
+            held.setdefault((group, path), set()).add(checksum)
+            first.setdefault((group, checksum), path)
 
     def shown(record: Record) -> Record:
         config = dict(record["config"])
         for group, checksum in _list_files(record):
             section, option, _ = group
-            place = first[group, checksum]
-            if len(held[group, place]) > 1:
-                place = f"{place or ''} [{checksum[:8]}]".lstrip()
-            config[section] = _set_option(config[section], option, place)
+            path = first[group, checksum]
+            if len(held[group, path]) > 1:
+                path = f"{path or ''} [{checksum[:8]}]".lstrip()
+            config[section] = _set_option(config[section], option, path)
         return record | {"config": config}
 
     return [{run: shown(record) for run, record in records.items()} for records in folders]
@@ -210,9 +210,9 @@ def _get_option(table: Mapping[str, Value], option: str) -> Value:
     return _get_option(value, inner) if isinstance(value, dict) else None
 
 
-def _set_option(table: Mapping[str, Value], option: str, place: Value) -> Table:
+def _set_option(table: Mapping[str, Value], option: str, path: Value) -> Table:
     name, _, inner = option.partition(".")
     if inner:
-        return {**table, name: _set_option(table.get(name, {}), inner, place)}
+        return {**table, name: _set_option(table.get(name, {}), inner, path)}
     rest = {key: value for key, value in table.items() if key != name}
-    return rest if place is None else rest | {name: place}
+    return rest if path is None else rest | {name: path}

@@ -84,7 +84,7 @@ def worst_tenth(accuracy: np.ndarray) -> float:
 
 
 RECOVERY_MARGIN = 0.01
-"""A run has recovered from a change when its accuracy is at most this much below that of the last evaluation before it."""
+"""A run has recovered from a change when its accuracy is at most this much below the last evaluation's before it."""
 
 
 def summarise_drift(history: Mapping[str, ArrayLike], spans: Sequence[tuple[int, int]] = ()) -> dict[str, float | None]:

@@ -25,7 +25,7 @@ class Pool(NamedTuple):
     mean: Array
     """f32[], or f32[...] with the shape of one sample: what is subtracted from a sample."""
     scale: Array
-    """The factor after the subtraction; its shape is that of `mean`."""
+    """The factor after the subtraction; its shape is `mean`'s."""
     table: Array | None = None
     """f32[vocabulary, width] the vector of each token; None: x holds no token ids."""
 

@@ -9,7 +9,7 @@ from cfljax.types.arrays import Array
 
 class Flight(NamedTuple):
     """M slots for updates in flight. Each holds an update that is computed and has not arrived yet, or is free. The
-    cohort of a server step has the same M places: it trains the clients that take free ones, and masks the others."""
+    cohort of a server step has the same M slots: it trains the clients that take free ones, and masks the others."""
 
     ids: Array
     """i32[M]: positions of the clients on the client axis."""

@@ -111,7 +111,7 @@ class Score(Protocol[State_contra]):
 
 
 class Adapt(Protocol[State_contra]):
-    """Makes the models that clients are scored with from those of `models`."""
+    """Makes the models that clients are scored with from `models`."""
 
     def __call__(self, state: State_contra, federation: Federation, hyper: Hyper) -> Array:
         """f32[K, d]: as many models as `models` gives, each in the place of one of them."""

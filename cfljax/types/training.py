@@ -135,7 +135,7 @@ class Updates(NamedTuple):
     """The updates that local training returns."""
 
     delta: Array
-    """f32[S, d]: the trained parameters minus those of the start."""
+    """f32[S, d]: the trained parameters minus the parameters at the start."""
     loss: Array
     """f32[S]: the mean training loss over all samples that the steps have seen."""
     steps: Array

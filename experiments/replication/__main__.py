@@ -20,7 +20,7 @@ EXAMPLES = """  python -m experiments.replication experiments/records/* --agains
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags of the command."""
+    """Return the flags of the command."""
     flags = command_parser("python -m experiments.replication", ABOUT, EXAMPLES)
     flags.add_argument("folders", nargs="*", metavar="DIR", help="results folders, as a sweep wrote them")
     kind = flags.add_mutually_exclusive_group(required=True)

@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
 
 def rows(folders: Iterable[str | Path]) -> list[Row]:
-    """The rows of results folders; DataError where runs have no validation samples to choose by. Numbers at which more seeds
+    """Read the rows of results folders; DataError where runs have no validation samples to choose by. Numbers at which more seeds
     diverged than at others are not chosen: the seeds that remain would flatter them."""
     groups: dict[tuple[str, str], list[tuple[int, float, str, list[Unit]]]] = {}
     for each in collect(folders).configurations:
@@ -69,7 +69,7 @@ def rows(folders: Iterable[str | Path]) -> list[Row]:
 
 
 def _setting(data: Table) -> str:
-    """The name of a setting, whatever else the folder holds: so that rows of two folders meet. Another cut of the data is another
+    """Name a setting, whatever else the folder holds: so that rows of two folders meet. Another split of the data is another
     setting, `20x100` are 20 clients of 100 samples, and so is another scale of the samples than the default."""
     more = [f"{name}={show(data[name])}" for name in TELLING if name in data]
     if (scale := data.get("normalise", "unit")) != "unit":
@@ -79,7 +79,7 @@ def _setting(data: Table) -> str:
 
 
 def _validation(units: list[Unit]) -> float:
-    """The mean over runs of the best validation accuracy; NaN without validation samples."""
+    """Return the mean over runs of the best validation accuracy; NaN without validation samples."""
     best = []
     for unit in units:
         curve = unit.store.read(unit.id, ("history/",))[1].get("history/val_accuracy")
@@ -102,7 +102,7 @@ def _row(method: str, setting: str, chosen: str, unit: Unit) -> Row:
 
 
 def to_csv(found: list[Row]) -> str:
-    """The rows as a CSV file: one line per run."""
+    """Write the rows as a CSV file: one line per run."""
     names = list(dict.fromkeys([*NUMBERS, *(name for row in found for name in row.numbers)]))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -113,7 +113,7 @@ def to_csv(found: list[Row]) -> str:
 
 
 def from_csv(path: Path) -> list[Row]:
-    """The rows of a file; DataError of one line that names it and the line where something is wrong."""
+    """Read the rows of a file; DataError of one line that names it and the line where something is wrong."""
     return list(_read(path))
 
 

@@ -23,7 +23,7 @@ FEWEST = 3
 MORE = {"ari": "groups found (ARI)", "megabytes": "MB sent", "clock_s": "simulated time, s"}
 """Numbers beside accuracy -> their heading."""
 SMALL, MEDIUM = "digits ", " 20x100"
-"""How settings of the spec's small size begin, which need no data, and how those of its medium size end."""
+"""How settings of the spec's small size begin, which need no data, and how settings of its medium size end."""
 SUBMIT = """## How to submit a row
 
 1. Write your method as a file of its own (see "Add your own"), with options that you did not choose on test data. NAME is the name
@@ -57,7 +57,7 @@ def board(folder: Path) -> dict[str, str]:
 
 
 def page(rows: Sequence[Row], about: str = "") -> dict[str, str]:
-    """The same for rows. `about`: what the settings are."""
+    """Write the board's pages from rows. `about`: what the settings are."""
     names, settings = _named(rows), list(dict.fromkeys(row.setting for row in rows))
     scores = {(name, setting): _mean(names[name], setting, "accuracy") for name in names for setting in settings}
     ranked = [setting for setting in settings if sum(scores[name, setting] is not None for name in names) >= FEWEST]
@@ -90,14 +90,14 @@ def _submit(ranked: list[str]) -> str:
 
 
 def _size(ranked: list[str]) -> str:
-    """The size of the spec that has these settings; "" is the full one."""
+    """Return the size of the spec that has these settings; "" is the full one."""
     if ranked and all(setting.startswith(SMALL) for setting in ranked):
         return "small"
     return "medium" if ranked and all(setting.endswith(MEDIUM) for setting in ranked) else ""
 
 
 def _picture(over: Ranks) -> str:
-    """The picture of critical differences as a file of its own, black on white."""
+    """Draw the picture of critical differences as a file of its own, black on white."""
     head, inside = svg(over).split(">", 1)
     named = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" color="#000" ', 1)
     return f'{named}><rect width="100%" height="100%" fill="#fff"/>{inside}\n'
@@ -137,11 +137,11 @@ def _ranked(over: Ranks | None) -> list[str]:
     behind = [name for name in over.names if name not in level]
     others = f"is not told apart from {len(level) - 1} of the {len(over.names) - 1} others"
     best = f"{over.names[0]} has the best mean rank, {over.means[0]:.2f}, and {others}"
-    told = f": the ranks of {_and(behind)} are significantly worse" if behind else ""
+    worse = f": the ranks of {_and(behind)} are significantly worse" if behind else ""
     caution = (
         "The test takes settings to be independent. Those that share a data set are not, so that it finds differences too easily."
     )
-    return [f"**{best}{told}.**", f"![Critical differences]({PICTURE})", f"{_without_ranks(about_ranks(over))}. {caution}"]
+    return [f"**{best}{worse}.**", f"![Critical differences]({PICTURE})", f"{_without_ranks(about_ranks(over))}. {caution}"]
 
 
 def _without_ranks(text: str) -> str:
@@ -150,12 +150,12 @@ def _without_ranks(text: str) -> str:
 
 
 def _and(names: Sequence[str]) -> str:
-    """The names as words."""
+    """Join the names as words."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _overall(names: dict[str, list[Row]], order: list[str], over: Ranks | None, ranked: list[str]) -> str:
-    """A row for each method: its rank, and the means over its settings, with their number where it lacks some."""
+    """Write a row for each method: its rank, and the means over its settings, with their number where it lacks some."""
     known = {name for rows in names.values() for row in rows for name in row.numbers}
     new = sorted((name for name in known if name.startswith(NEW)), key=lambda name: int(name.removeprefix(NEW)))
     heads = [f"new clients, {name.removeprefix(NEW)} steps" for name in new]
@@ -171,7 +171,7 @@ def _overall(names: dict[str, list[Row]], order: list[str], over: Ranks | None, 
 
 
 def _by_setting(names: dict[str, list[Row]], order: list[str], settings: list[str]) -> str:
-    """A table for each data set, with a column for each of its partitions."""
+    """Write a table for each data set, with a column for each of its partitions."""
     parts = []
     for data in dict.fromkeys(setting.split(" ")[0] for setting in settings):
         own = [setting for setting in settings if setting.split(" ")[0] == data]
@@ -187,7 +187,7 @@ def _cell(rows: Iterable[Row], setting: str) -> str:
 
 
 def _mean(rows: Iterable[Row], setting: str | None, quantity: str) -> float | None:
-    """The mean over runs in a setting; over the settings' means where none is given. None without any."""
+    """Return the mean over runs in a setting; over the settings' means if none is given. None without any."""
     of: dict[str, list[float]] = {}
     for row in rows:
         if quantity in row.numbers and setting in (None, row.setting):

@@ -14,7 +14,7 @@
   interval. What is never reached counts with the rounds that were run: where that is b, the reduction may be larger, and is never
   too small. Where neither gets there in any run nothing was reduced.
 - `order`: the cells from best to worst, what never gets there with the rounds that were run: the 95 % interval of each difference
-  of neighbours is above 0; in direction where that of the first and the last is. An interval of these two that has 0 in it decides
+  of neighbours is above 0; in direction where the first and the last's is. An interval of these two that has 0 in it decides
   nothing.
 - `at_least`: the whole interval of every cell is `published` or more, less `tolerance`; in direction where at least half of the
   means are. Otherwise it does not reproduce where a whole interval is below.
@@ -59,7 +59,7 @@ LEAST = 0.1
 MORE = "more than published"
 """What is said of an effect whose whole interval is beyond the published one."""
 TINY = 1e-12
-"""In place of 0 in a quotient."""
+"""Replaces 0 in a quotient."""
 
 
 class Effect(NamedTuple):
@@ -74,7 +74,7 @@ class Effect(NamedTuple):
 
 
 def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured], small: bool = False) -> Verdict:
-    """What the measured cells say about the claim. `small`: the runs are smaller than the paper's."""
+    """Decide what the measured cells say about the claim. `small`: the runs are smaller than the paper's."""
     if claim.kind in PAIRED:
         missing = [name for name in claim.cells if not measured[name].values]
         if missing:
@@ -96,12 +96,12 @@ def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured], small
 
 
 def _also(found: Verdict) -> str:
-    """A word that does not count, with what is said beside it."""
+    """Return a word that does not count, with what is said beside it."""
     return f"{found.word}, {found.why}" if found.why == MORE else found.word
 
 
 def decide(effect: Effect, wanted: float, close: bool) -> str:
-    """The word for an effect. `wanted`: the published one, 0 where only the sign is claimed; `close`: it is near that."""
+    """Return the word for an effect. `wanted`: the published one, 0 where only the sign is claimed; `close`: it is near that."""
     if not effect.at_least and effect.high <= LEAST * wanted:
         return FAILS
     if not effect.at_least and effect.high < wanted / 2:
@@ -164,7 +164,7 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
 
 
 def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:
-    """The mean over seeds of a − b as text, with its sign."""
+    """Format the mean over seeds of a − b, with its sign."""
     apart = _differences(claim, measured)
     return signed(float(np.mean(list(apart.values())))) if apart else "unknown"
 
@@ -201,7 +201,7 @@ def _as_many(word: str, seeds: int, never: int) -> str:
 
 
 def counted(cell: Measured, draw: Hashable) -> float:
-    """The number of a draw; if it is never reached, the number of rounds that were run."""
+    """Return the number of a draw; if it is never reached, the number of rounds that were run."""
     return max(min(cell.values[draw], cell.rounds.get(draw, math.inf)), TINY)
 
 

@@ -24,7 +24,7 @@ class Cost(NamedTuple):
 
 
 def draw_of(unit: Unit) -> tuple[int, str]:
-    """What a run draws: its seed, and that of its data, which is the seed of the run where the spec says so."""
+    """Return what a run draws: its seed, and its data's seed, which is the seed of the run if the spec says so."""
     data = (unit.record["config"].get("data") or {}).get("seed", 0)
     return unit.seed, str(unit.seed if data == "run" else data)
 

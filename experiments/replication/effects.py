@@ -29,7 +29,7 @@ COLOURS = {REPRODUCES: "#009e73", DIRECTION: "#0072b2", PART: "#8c6d00", FAILS: 
 SHORT = {REPRODUCES: "yes", DIRECTION: "in direction", PART: "less than half", FAILS: "no", UNDECIDED: "not decided"}
 SHORT |= {AGAIN: "run again", NO_TEST: "no test", NOT_RUN: "not run"}
 WIDTH, LEFT, PLOT, ROW, HEAD, GAP = 460, 128, 212, 16, 22, 26
-"""Of a panel: its width, that of its names and of the plot; the height of a row, of its title, and what is below it."""
+"""The widths of a panel, its names and its plot; the heights of a row, a title, and the gap below a panel."""
 COLUMNS = 2
 
 
@@ -75,7 +75,7 @@ def _seeds(claim: Claim, section: Section) -> list[tuple[float, bool]]:
 
 
 def effects(found: dict[str, list[Row]]) -> str:
-    """The figure of these panels."""
+    """Draw the figure of these panels."""
     parts, tops = [], [0.0] * COLUMNS
     for title, rows in found.items():
         column = tops.index(min(tops))

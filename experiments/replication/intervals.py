@@ -1,5 +1,5 @@
 """Enters: a number for each draw, which is a seed and the draw of the data. Leaves: the 95 % interval of their mean, Student's t.
-Seeds that share a draw of the data are no independent draws of it. Where only some of them share one, the deviation is that of the
+Seeds that share a draw of the data are no independent draws of it. Where only some of them share one, the deviation is of the
 draws' sums (cluster-robust), with as many degrees of freedom as there are draws, less one. Where all seeds share one draw, the
 interval is over the seeds and leaves the draw out."""
 
@@ -34,5 +34,5 @@ def interval(values: Mapping[Hashable, float]) -> tuple[float, float]:
 
 
 def _data(draw: Hashable) -> Hashable:
-    """The draw of the data of a (seed, draw of the data)."""
+    """Return the draw of the data of a (seed, draw of the data)."""
     return draw[1] if isinstance(draw, tuple) else None

@@ -46,13 +46,13 @@ class Section:
     """By the name of the cell: whether its runs are smaller than the paper's."""
 
     def seeds(self, name: str) -> str:
-        """The number of seeds of a cell: `3`, or `2 (1 diverged or failed)`."""
+        """Return the number of seeds of a cell: `3`, or `2 (1 diverged or failed)`."""
         seeds, lost = len(self.measured[name].values), self.lost[name]
         return (with_draws(seeds, self.draws[name]) if seeds else "") + (f" ({lost} diverged or failed)" if lost else "")
 
 
 def with_draws(seeds: int, draws: int) -> str:
-    """The number of seeds, and of draws of the data where there are several: `3`, `8, 6 draws` or `3, a draw each`."""
+    """Format the number of seeds, and of draws of the data where there are several: `3`, `8, 6 draws` or `3, a draw each`."""
     each = ", a draw each" if draws == seeds else f", {draws} draws"
     return f"{seeds}{each if draws > 1 else ''}"
 
@@ -104,7 +104,7 @@ def _decided(claim: Claim, of: Section, runs_of: dict[str, list[Unit]]) -> Verdi
 
 
 def _fitting(units: list[Unit], where: Table) -> list[Unit]:
-    """The runs that `where` selects, each run of a folder once."""
+    """Select the runs that `where` selects, each run of a folder once."""
     return list({(unit.store.folder, unit.id): unit for unit in units if fits(unit.record, where)}.values())
 
 
@@ -116,7 +116,7 @@ def _with_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]
 
 
 def _finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit]:
-    """The runs that are done; SpecError if several have the same seed."""
+    """Return the runs that are done; SpecError if several have the same seed."""
     chosen = [unit for unit in fitting if unit.status == "done"]
     for (seed, _), often in Counter(map(draw_of, chosen)).items():
         if often > 1:
@@ -125,7 +125,7 @@ def _finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit
 
 
 def fits(record: Table, where: Table) -> bool:
-    """Whether `where` selects this record."""
+    """Return whether `where` selects this record."""
     known = {"method": record.get("method"), "label": record.get("label")}
     return all((known[key] if key in known else option_of(record["config"], key)) == wanted for key, wanted in where.items())
 
@@ -147,7 +147,7 @@ def _measured(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit],
 
 
 def _clusters_of(cell: Cell, unit: Unit, units: list[Unit], published: Published) -> Result | None:
-    """The run of the same data, model and seed whose clusters the cell's quantity means; None if there is none."""
+    """Return the run of the same data, model and seed whose clusters the cell's quantity means; None if there is none."""
     if cell.labels_of is None:
         return None
 

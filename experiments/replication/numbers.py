@@ -12,12 +12,12 @@ def plain(value: float) -> str:
 
 
 def signed(value: float) -> str:
-    """The same with its sign."""
+    """Format the number with its sign."""
     return ("+" if value >= 0 else "−") + plain(abs(value))
 
 
 def fewer(share: float, word: str) -> str:
-    """A share that is saved: `25 % fewer`, or `6 % more` where it is below 0."""
+    """Format a share that is saved: `25 % fewer`, or `6 % more` where it is below 0."""
     if not -10 < share < math.inf:
         return "far more"
     near = f"{abs(100 * share):.1f}" if 0.95 < share < 0.9995 else f"{abs(100 * share):.0f}"
@@ -25,6 +25,6 @@ def fewer(share: float, word: str) -> str:
 
 
 def between(ends: tuple[float, ...], written: Callable[[float], str]) -> str:
-    """An interval in brackets; "" where it has no ends."""
+    """Format an interval in brackets; "" where it has no ends."""
     low, high = ends
     return "" if math.isnan(low) or math.isinf(low) else f" [{written(low)}, {written(high)}]"

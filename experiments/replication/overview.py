@@ -32,7 +32,7 @@ PLURAL = {
     "less than half of the effect": "with less than half of the effect",
     "does not reproduce": "do not reproduce",
 }
-"""Words after a number of claims, where they are not those of one."""
+"""Words after a number of claims, where they differ from the words after one."""
 HEAD = ["claim", "published", "ours", "verdict", "runs", "why"]
 WITH = {
     REPRODUCES: "holds with",
@@ -98,8 +98,8 @@ def papers(sections: Iterable[Section]) -> dict[str, list[Section]]:
 
 
 def at_a_glance(page: Page, sections: list[Section], to: str, left: Hours) -> str:
-    """A row for each paper with claims: what holds of it, how many of its claims have which verdict, and what the open ones would
-    take.
+    """Write a row for each paper with claims: what holds of it, how many of its claims have which verdict, and what the open ones
+    would take.
     `to`: where the papers' pages are, `{file}` stands for what they are called."""
     rows = []
     for name, own in papers(sections).items():
@@ -111,7 +111,7 @@ def at_a_glance(page: Page, sections: list[Section], to: str, left: Hours) -> st
 
 
 def hours(every: Iterable[Line], left: Hours) -> float:
-    """What the jobs take that would decide the claims that are open."""
+    """Sum the hours of the jobs that would decide the claims that are open."""
     return sum(left.get(job, 0.0) for job in {line.claim.job for line in every if line.verdict.word in OPEN})
 
 
@@ -128,7 +128,7 @@ def claims(page: Page, sections: list[Section], to: str, left: Hours) -> str:
 
 
 def short_table(every: list[Line], left: Hours) -> str:
-    """The same for some claims of a paper, each with its table or figure. What the page's figure shows is not said again."""
+    """Write a table of some claims of a paper, each with its table or figure. It leaves out what the page's figure shows."""
     rows = [(line, _row(line._replace(others=[]) if line.claim.panel else line, left)) for line in every]
     return table(HEAD, [[f"{line.section.published.title.partition(': ')[0]}: {text}", *rest] for line, (text, *rest) in rows])
 
@@ -169,7 +169,7 @@ def _size(line: Line) -> str:
 
 
 def _seeds(line: Line) -> str:
-    """The fewest seeds of its cells, and how many draws of the data they have."""
+    """Count the fewest seeds of its cells, and their draws of the data."""
     run = [name for name in line.claim.cells if line.section.measured[name].values]
     if not run or line.verdict.word == NOT_RUN:
         return ""

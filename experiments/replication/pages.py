@@ -35,7 +35,7 @@ BRIEF = (
 
 
 def read_sections(folders: Paths, published: Paths) -> tuple[Page, list[Section]]:
-    """What is said by hand, and each table measured."""
+    """Read what is written by hand, and measure each table."""
     page, files = read_published(published)
     by_sweep: dict[str, list[Results]] = {}
     for folder in folders:
@@ -67,7 +67,7 @@ def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[st
 
 
 def _paper(page: Page, name: str, own: list[Section], left: Hours) -> dict[str, str]:
-    """The page of a paper and its figures: a sentence, a figure and the main claims on one screen, and all else folded."""
+    """Write the page of a paper and its figures: a sentence, a figure and the main claims on one screen, and all else folded."""
     paper, every, shown = page.paper(name), overview.lines(own), panels(own)
     found = {f"{paper.file}.svg": effects(shown)} if shown else {}
     parts = [f"# {name}", paper.says, *[f"![Our seeds beside the published numbers]({image})" for image in found]]
@@ -91,13 +91,13 @@ def _paper(page: Page, name: str, own: list[Section], left: Hours) -> dict[str, 
 
 
 def folded(title: str, text: str) -> str:
-    """A part of a page that opens with a click. Its anchor is what GitHub and the documentation would make of the title."""
+    """Write a part of a page that opens with a click. Its anchor is what GitHub and the documentation would make of the title."""
     anchor = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\- ]", "", title.lower())).strip("-")
     return f'<details id="{anchor}" markdown="1">\n<summary>{html.escape(title, quote=False)}</summary>\n\n{text}\n\n</details>'
 
 
 def unused_figures(folder: Path, pages: Mapping[str, str]) -> list[Path]:
-    """The figures of these papers' pages that an earlier call has written there and none of the pages has now."""
+    """List the figures of these papers' pages that an earlier call has written there and none of the pages has now."""
     papers = {name.removesuffix(".md") for name in pages if name.endswith(".md")}
     found = [(path, re.fullmatch(r"(.+?)(?:-\d+-\d+)?\.svg", path.name)) for path in sorted(folder.iterdir())]
     return [path for path, match in found if match and match[1] in papers and path.name not in pages]

@@ -41,7 +41,7 @@ def colours_of(sections: Sequence[Section]) -> dict[str, str]:
 
 
 def _told_apart(names: Iterable[str], colours: Mapping[str, str]) -> list[str]:
-    """The colours of the curves of a figure: those of the paper, and another where two curves would have the same."""
+    """Choose the colours of a figure's curves: the paper's, and another if two curves would have the same."""
     found: list[str] = []
     for at, name in enumerate(names):
         free = [colour for colour in COLOURS if colour not in found]
@@ -51,7 +51,7 @@ def _told_apart(names: Iterable[str], colours: Mapping[str, str]) -> list[str]:
 
 
 def picture(section: Section, number: int, colours: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The figure of that number as an SVG file. `colours`: of curves by their names."""
+    """Draw the figure of that number as an SVG file. `colours`: of curves by their names."""
     figure = section.published.figures[number]
     percent = section.published.unit == "%" and figure.history not in NO_FRACTIONS
     scale = section.published.scale if percent else 1.0
@@ -88,7 +88,7 @@ _GROUND = (
 
 
 def _thinned(curves: list[Curve | None]) -> str:
-    """What the picture says of rounds that are not drawn."""
+    """Return what the picture says of rounds that are not drawn."""
     most = max((curve.all_rounds / len(curve.rounds) for curve in curves if curve is not None), default=1.0)
     return "" if most <= 1 else f" (one in {most:.1f} is drawn)"
 
@@ -111,7 +111,7 @@ def _curve(units: list[Unit], history: str, scale: float) -> Curve | None:
 
 
 def _ends(curves: list[Curve | None], points: list[list[float]]) -> tuple[float, float, float]:
-    """(last round, least, most) of what is drawn; the least is that of the means, so that one bad start does not press all else."""
+    """(last round, least, most) of what is drawn; the least is of the means, so that one bad start does not press all else."""
     drawn = [curve for curve in curves if curve is not None]
     last = max([float(curve.rounds[-1]) for curve in drawn] + [point[0] for point in points] + [1.0])
     numbers = [float(np.quantile(curve.mean, 0.03)) for curve in drawn] + [float(curve.high.max()) for curve in drawn]
@@ -136,7 +136,7 @@ class _Axes:
         return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
     def lines(self) -> list[str]:
-        """The grid, and the numbers beside it."""
+        """Draw the grid, and the numbers beside it."""
         found, step = [], step_of(self.last)
         for i in range(round((self.high - self.low) / self.step) + 1):
             value = self.low + i * self.step
@@ -148,7 +148,7 @@ class _Axes:
 
 
 def step_of(span: float) -> float:
-    """A round step that divides the span into four to eight or so."""
+    """Return a round step that divides the span into four to eight or so."""
     power = 10.0 ** math.floor(math.log10(span / 4))
     return next(float(f"{factor * power:.6g}") for factor in (1, 2, 5, 10) if factor * power >= span / 8)
 
@@ -165,7 +165,7 @@ def _drawn(curve: Curve, axes: _Axes, colour: str) -> list[str]:
 
 
 def _labels(labels: list[tuple[float, str, str]]) -> list[str]:
-    """The names beside the ends of their curves, each below the one before."""
+    """Draw the names beside the ends of their curves, each below the one before."""
     found, least = [], float(TOP)
     room = HEIGHT - BOTTOM - 13 * len(labels)
     for at, (y, name, colour) in enumerate(sorted(labels)):

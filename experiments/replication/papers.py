@@ -29,6 +29,6 @@ class Page:
     papers: tuple[Paper, ...] = ()
 
     def paper(self, name: str) -> Paper:
-        """The paper of that name; one without words if nothing is said of it."""
+        """Return the paper of that name; one without words if nothing is said of it."""
         plain = re.sub(r"\W+", "_", name.split(" (")[0].lower()).strip("_")
         return next((paper for paper in self.papers if paper.name == name), Paper(name, plain))

@@ -48,7 +48,7 @@ def _command(spec: str, sets: list[str], shorter: bool = False) -> str:
 
 
 def _sizes(results: Results) -> list[str]:
-    """A sentence on what the sizes that flags chose change in the spec; none if they chose no size."""
+    """Write a sentence on what the sizes that flags chose change in the spec; none if they chose no size."""
     try:
         sizes = tomllib.loads(results.store.read_spec() or "").get("size", {})
     except tomllib.TOMLDecodeError:
@@ -59,7 +59,7 @@ def _sizes(results: Results) -> list[str]:
 
 
 def _last_ten(each: Section) -> str:
-    """The rounds of the last ten evaluations: `rounds 55 to 100`; "" if no cell is a mean over them."""
+    """Return the rounds of the last ten evaluations: `rounds 55 to 100`; "" if no cell is a mean over them."""
     if not each.last_ten and not any(cell.take.summary == "accuracy_last10" for cell in each.published.cells):
         return ""
     spans = set()
@@ -72,7 +72,7 @@ def _last_ten(each: Section) -> str:
 
 
 def _made_by(each: Section) -> str:
-    """The versions and commits of the runs; a commit is that of the folder in which the sweep was started."""
+    """List the versions and commits of the runs; the commit is the one of the folder in which the sweep was started."""
     known = [unit.record.get("versions", {}) for unit in each.units]
     jax, cfljax = (sorted({str(versions[name]) for versions in known if name in versions}) for name in ("jax", "cfljax"))
     commits = list(dict.fromkeys(_commit(unit.record.get("git")) for unit in each.units))

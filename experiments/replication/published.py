@@ -178,12 +178,12 @@ class Published:
         return 100.0 if self.unit == "%" else 1.0
 
     def cell(self, name: str) -> Cell:
-        """The cell of that name."""
+        """Return the cell of that name."""
         return next(cell for cell in self.cells if cell.name == name)
 
 
 def read_published(paths: Sequence[str | os.PathLike[str]]) -> tuple[Page, list[Published]]:
-    """Read these files, and the files in these folders, each once; those of a folder in the order of its page.toml."""
+    """Read these files, and the files in these folders, each once; a folder's files in the order of its page.toml."""
     page, files = Page("Ours against published", ""), []
     for path in map(Path, paths):
         if not path.is_dir():
@@ -200,7 +200,7 @@ def read_published(paths: Sequence[str | os.PathLike[str]]) -> tuple[Page, list[
 
 
 def _checked(path: Path, read: Callable[[Table], T]) -> T:
-    """What `read` makes of the file's tables; the file is named in its errors."""
+    """Return what `read` makes of the file's tables, and name the file in its errors."""
     try:
         return read(load(path))
     except SpecError as error:
@@ -272,7 +272,7 @@ def _tables(table: Table, key: str) -> list[Table]:
 
 
 def _fields(kind: type) -> list[str]:
-    """The keys of a file that are the fields of a class, without those that are made of others."""
+    """List the keys of a file that are the fields of a class, without fields that are made of others."""
     return [field.name for field in dataclasses.fields(kind) if field.name not in ("file", "cells", "claims", "figures", "kind")]
 
 

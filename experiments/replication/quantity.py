@@ -81,7 +81,7 @@ class Quantity:
         return self.reaches is None and (self.summary or self.history) not in NO_FRACTIONS
 
     def of(self, run: Result, clusters_of: Result | None = None) -> float:
-        """The number of a run; NaN if it has none, inf if its curve never reaches the value. `clusters_of`: the run whose best or
+        """Measure a run; NaN if it has none, inf if its curve never reaches the value. `clusters_of`: the run whose best or
         worst cluster is meant by `cluster`."""
         if self.summary:
             return number(run.summary.get(self.summary))
@@ -120,7 +120,7 @@ def _correlation(one: np.ndarray | None, other: np.ndarray | None) -> float:
 
 
 def _cluster_accuracy(accuracy: np.ndarray | None, of: Result | None, which: str) -> float:
-    """The mean of accuracy f32[C] over the clients of the best, middle or worst cluster of the run `of`. Which cluster that is
+    """Return the mean of accuracy f32[C] over the clients of the best, middle or worst cluster of the run `of`. Which cluster it is
     depends on the accuracies in the run `of` alone, so that different runs are measured on the same clients. The gap: from the
     lowest to the highest mean of this run."""
     other, labels = (None, None) if of is None else (of.client_accuracy, of.labels)
@@ -138,8 +138,8 @@ def _cluster_accuracy(accuracy: np.ndarray | None, of: Result | None, which: str
 
 
 def read_quantity(value: Value, where: str) -> Quantity:
-    """The quantity that a file means by the name of a summary quantity, or by a table of the fields of `Quantity`. SpecError for
-    anything else; `where` is its key in the file."""
+    """Read the quantity that a file means by the name of a summary quantity, or by a table of the fields of `Quantity`. SpecError
+    for anything else; `where` is its key in the file."""
     table = {"summary": value} if isinstance(value, str) else value
     if not isinstance(table, dict):
         raise SpecError(f"{where} = {show(value)}: must be a quantity or a table")

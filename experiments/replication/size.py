@@ -20,7 +20,7 @@ SIZES = {
 
 
 def flags_of(results: Results) -> list[str]:
-    """The `--set` flags that the sweep of a folder was started with."""
+    """Return the `--set` flags that the sweep of a folder was started with."""
     return list(dict.fromkeys(re.findall(r"^# --set (.*)$", results.store.read_spec() or "", re.MULTILINE)))
 
 
@@ -40,7 +40,7 @@ def below_size(results: Results, rounds: bool = True) -> bool:
 
 
 def _tables(flag: str) -> list[tuple[str, Table]]:
-    """The tables that a flag lays over those of the spec: (`train`, {rounds: 9}) of `train.rounds=9`."""
+    """Return the tables that a flag lays over the spec's: (`train`, {rounds: 9}) of `train.rounds=9`."""
     try:
         path, value = parse_set(flag)
     except SpecError:
@@ -52,7 +52,7 @@ def _tables(flag: str) -> list[tuple[str, Table]]:
 
 
 def _smaller(name: str, given: Table, spec: Table) -> bool:
-    """Whether a table has less than all tables of that name in the spec."""
+    """Return whether a table has less than all tables of that name in the spec."""
     known = spec.get(name, [])
     tables = [table for table in (known if isinstance(known, list) else [known]) if isinstance(table, dict)]
     if name == "model":
@@ -61,7 +61,7 @@ def _smaller(name: str, given: Table, spec: Table) -> bool:
 
 
 def _less(value: Value, known: list[Value], key: str) -> bool:
-    """Whether a size, or each of several, is less than all that the spec has."""
+    """Return whether a size, or each of several, is less than all that the spec has."""
     most = [size for old in known if old is not None for size in [_amount(old)] if size is not None]
     amount = _amount(value)
     if amount is None:
@@ -71,7 +71,7 @@ def _less(value: Value, known: list[Value], key: str) -> bool:
 
 
 def _amount(value: Value) -> float | int | None:
-    """A number, or the sum of a list of them; None for anything else."""
+    """Return a number, or the sum of a list of numbers; None for anything else."""
     numbers = value if isinstance(value, list) else [value]
     if not all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):
         return None

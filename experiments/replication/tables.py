@@ -18,12 +18,12 @@ WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_la
 
 
 def section_text(each: Section, pictures: str = "", known: Mapping[str, str] | None = None) -> str:
-    """Return what is said of one table below its title. `known`: on the page of a paper, the sweeps that it has told of, and where;
+    """Return what is said of one table below its title. `known`: on the page of a paper, the sweeps that it describes, and where;
     its claims stand on the page of all claims then, but for ours."""
     published = each.published
-    told = known.get(published.sweep) if known and each.units else None
+    earlier = known.get(published.sweep) if known and each.units else None
     brief = known is not None
-    parts = [f"Runs: as of *{told}*." if told else provenance(each, brief), *([pictures] if pictures else [])]
+    parts = [f"Runs: as of *{earlier}*." if earlier else provenance(each, brief), *([pictures] if pictures else [])]
     if _shown(each, brief):
         parts.append(_cells(each, brief))
     rows = []
@@ -39,7 +39,7 @@ def section_text(each: Section, pictures: str = "", known: Mapping[str, str] | N
 
 
 def not_run(of: Published, left: Mapping[str, float]) -> str:
-    """The command of a table without runs, and how long it takes. `left`: hours of jobs."""
+    """Write the command of a table without runs, and how long it takes. `left`: hours of jobs."""
     return f"`cfljax sweep experiments/{of.spec}`" + (f", {time_of(left[of.job])}" if of.job in left else "")
 
 
@@ -80,7 +80,7 @@ def _shown(each: Section, brief: bool) -> list[Cell]:
 
 
 def _ours_is(each: Section) -> str:
-    """The heading of our numbers; it names the quantity if all accuracies are the same one, and no rounds are among them."""
+    """Return the heading of our numbers; it names the quantity if all accuracies are of the same one, without rounds."""
     if any(cell.take.reaches is not None for cell in each.published.cells):
         return "ours"
     kinds = {cell.take.summary for cell in each.published.cells if cell.take.summary.startswith("accuracy")}
@@ -123,7 +123,7 @@ def _ours(measured: Measured, cell: Cell, published: Published) -> str:
 
 
 def _published(cell: Cell, of: Published) -> str:
-    """The published number with all its digits."""
+    """Format the published number with all its digits."""
     if cell.published is None:
         return "–"
     numbers = [number for number in (cell.published, cell.spread) if number is not None]
@@ -131,6 +131,6 @@ def _published(cell: Cell, of: Published) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown."""
+    """Write a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines)

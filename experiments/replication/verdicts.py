@@ -39,7 +39,7 @@ class Measured(NamedTuple):
     """The numbers of a cell."""
 
     values: dict[Hashable, float]
-    """Draw (the seed, and that of the data) → number, in the published unit; inf: never reached."""
+    """Draw (the seed, and the data's seed) → number, in the published unit; inf: never reached."""
     rounds: dict[Hashable, int] = {}
     """Draw → the number of rounds that were run, if the quantity is a round."""
 

@@ -61,7 +61,7 @@ def test_a_hidden_draw_of_everybody_costs_what_a_known_one_does(sums, everybody)
 def test_draws_are_those_of_the_rounds(data, train):
     run = run_of("fedavg", rounds=6, data=data, **train)
     federation = assemble.host_federation(run)
-    places = run.train.places(int(federation.trains.sum()), federation.clients)
+    places = run.train.slots(int(federation.trains.sum()), federation.clients)
     told = [
         (d.clients, d.participants) for d in privacy.list_draws(run, privacy.find_crowd(federation), 6) for _ in range(d.rounds)
     ]

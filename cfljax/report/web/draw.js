@@ -104,7 +104,7 @@ function frame(options) {
   return { root, layer, x, y, box };
 }
 
-// Grey all curves but that of this configuration; null: none.
+// Grey all curves but this configuration's; null: none.
 function focus(line) {
   for (const each of document.querySelectorAll("[data-line]")) each.classList.toggle("dim", line !== null && each.dataset.line !== String(line));
 }

@@ -1,5 +1,5 @@
 "use strict";
-// The page: which figures there are, what filters them, and when they are drawn anew.
+// The page: which figures there are, what filters them, and when they are redrawn.
 const data = JSON.parse(document.getElementById("data").textContent);
 const state = { on: new Set(data.configs.map((_, i) => i)), quantity: "accuracy", own: null, final: Object.keys(data.final)[0] };
 const NAMES = {

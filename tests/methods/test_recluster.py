@@ -10,7 +10,7 @@ import pytest
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
-from cfljax.round.anew import handed_on
+from cfljax.round.recluster import handed_on
 from tests import play, toy
 from tests.often import every
 

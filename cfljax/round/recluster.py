@@ -1,6 +1,6 @@
-"""`every = N`: clients are clustered anew after each N rounds, by the same steps as before round 0, from where their data are then.
+"""`every = N`: clients are re-clustered after each N rounds, by the same steps as before round 0, from where their data are then.
 
-Who is there by then takes part, and all draws are new, that of the model which they pre-train from among them. Each new cluster
+All clients available by then participate, and all draws are new, also the model that they pre-train from. Each new cluster
 begins with the trained model that most of its members had, of several the first one; one whose members had none, as the set-up
 makes it. The round that follows counts what is sent for it, as round 0 does.
 """
