@@ -119,7 +119,7 @@ NOT_BY_ALL = (*TARGETS, "recovery_rounds")
 
 
 def window_of(configurations: Iterable[Configuration]) -> str:
-    """The evaluations that a table is about: of the best validation if any run has it, else the last ten if all have, or one."""
+    """Return the window of a table: of the best validation if any run has it, else the last ten if all have, or one."""
     done = [unit.record["summary"] for each in configurations for unit in each.by_status("done")]
     if any("accuracy_at_best_val" in summary for summary in done):
         return "at_best_val"
