@@ -169,7 +169,7 @@ def test_what_has_changed_since_the_id_was_made_is_refused_in_one_line(tmp_path)
     (run,) = runs("mine", file)
     assert run.id
     write(file, seed=1)
-    with pytest.raises(DataError, match='^data "mine": has changed since the runs were planned; start again$'):
+    with pytest.raises(DataError, match='^data "mine": has changed since the runs were planned; start the sweep again$'):
         run.data.load()
 
 
