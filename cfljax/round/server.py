@@ -65,9 +65,7 @@ def with_server(method: Method, where: str, model: Model, server: ServerOptimise
     shares which part of a model; None: all parts are a cluster's."""
     pick, put = _division(model, parts)
 
-    def models_in(state: Tree) -> Array:
-        found: Array = functools.reduce(getattr, _path(where, state), state)
-        return found
+    models_in = lambda state: functools.reduce(getattr, _path(where, state), state)  # noqa: E731
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Served:
         inner, optimiser = method.init(key, federation, hyper, setup), server.made(hyper)
