@@ -36,10 +36,8 @@ class Programs(NamedTuple):
     rounds: Callable[..., tuple[Carry, Report]]
     view: Callable[..., View]
     evaluate: Callable[..., Scored]
-    report: Report
-    """The shapes of a round's report."""
-    models: int
-    """K: the number of models that clients are scored by."""
+    report: Report  # The shapes of a round's report
+    models: int  # K: the number of models that clients are scored by
 
 
 def is_split(parts: Assembled) -> bool:

@@ -24,12 +24,9 @@ _State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 class Kmeans(NamedTuple):
     """The best of the restarts."""
 
-    labels: jax.Array
-    """i32[n], numbered in the order of their first points by uid; −1 for masked and non-finite points."""
-    centres: jax.Array
-    """f32[K, d]."""
-    inertia: jax.Array
-    """f32[]: the sum of the squared distances of the points to their centres."""
+    labels: jax.Array  # i32[n], numbered in the order of their first points by uid; −1 for masked and non-finite points
+    centres: jax.Array  # f32[K, d]
+    inertia: jax.Array  # f32[]: the sum of the squared distances of the points to their centres
 
 
 def kmeans(

@@ -24,14 +24,10 @@ MIN_JOBS = 128
 class Rows(NamedTuple):
     """The jobs of a round, [S, …] each; models are given as rows of `Tables`."""
 
-    task: Task
-    """Without models: `start`, `anchor` and `velocity` are None."""
-    which: Array
-    """i32[S] the row of `Tables.start` and of `Tables.velocity`."""
-    anchor_of: Array
-    """i32[S] the row of `Tables.anchor`."""
-    hyper: Hyper
-    """The numbers of each job's run, f32[S]."""
+    task: Task  # Without models: `start`, `anchor` and `velocity` are None
+    which: Array  # i32[S] the row of `Tables.start` and of `Tables.velocity`
+    anchor_of: Array  # i32[S] the row of `Tables.anchor`
+    hyper: Hyper  # The numbers of each job's run, f32[S]
 
 
 class Tables(NamedTuple):

@@ -36,12 +36,9 @@ from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, 
 class Shared(NamedTuple):
     """The state of a method whose models are shared in part."""
 
-    inner: Tree
-    """The method's own state. Its models hold, where parts stay with clients, what these began with."""
-    own: Array | None
-    """f32[C, n]: the part that stays with each client; None: there is none."""
-    guess: Array | None
-    """i32[C]: the cluster whose model each client has, or would get; None: `own` is None."""
+    inner: Tree  # The method's own state. Its models hold, where parts stay with clients, what these began with.
+    own: Array | None  # f32[C, n]: the part that stays with each client; None: there is none
+    guess: Array | None  # i32[C]: the cluster whose model each client has, or would get; None: `own` is None
 
 
 def make_in_parts(

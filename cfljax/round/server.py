@@ -41,8 +41,7 @@ class ServerOptimiser(NamedTuple):
     """The optimiser of a server. Static."""
 
     name: str
-    arguments: tuple[tuple[str, object], ...]
-    """Its arguments besides the learning rate, which is `hyper["server.lr"]`."""
+    arguments: tuple[tuple[str, object], ...]  # Its arguments besides the learning rate, which is `hyper["server.lr"]`
 
     def made(self, hyper: Hyper) -> Any:
         """Return the optimiser with the numbers of the run."""
@@ -52,12 +51,9 @@ class ServerOptimiser(NamedTuple):
 class Served(NamedTuple):
     """The state of a method whose server has an optimiser."""
 
-    inner: Tree
-    """The method's own state, with the models as the optimiser has moved them."""
-    clusters: Tree
-    """The state of the optimiser of each cluster: arrays with a leading axis K; None: no part is a cluster's own."""
-    common: Tree
-    """That of the optimiser of what everybody shares; None: there is no such part."""
+    inner: Tree  # The method's own state, with the models as the optimiser has moved them
+    clusters: Tree  # The state of the optimiser of each cluster: arrays with a leading axis K; None: no part is a cluster's own
+    common: Tree  # That of the optimiser of what everybody shares; None: there is no such part
 
 
 def with_server(method: Method, where: str, model: Model, server: ServerOptimiser, parts: ModelParts | None) -> Method:
