@@ -35,22 +35,17 @@ from cfljax.types.federation import NEVER
 class Placed(NamedTuple):
     """Clients in the models of a method."""
 
-    models: Array
-    """f32[K, d]."""
-    which: Array
-    """i32[C]: the model of each; with a mixture the model of the largest weight."""
-    mixture: Array | None
-    """f32[C, K], for methods whose clients mix models."""
+    models: Array  # f32[K, d]
+    which: Array  # i32[C]: the model of each; with a mixture the model of the largest weight
+    mixture: Array | None  # f32[C, K], for methods whose clients mix models
 
 
 class Stage(NamedTuple):
     """Clients before their steps."""
 
     federation: Federation
-    test: Split
-    """The samples that they are scored on."""
-    who: Array
-    """bool[C]: the clients that are trained and scored."""
+    test: Split  # The samples that they are scored on
+    who: Array  # bool[C]: the clients that are trained and scored
     at: Placed
 
 

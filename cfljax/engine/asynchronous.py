@@ -18,7 +18,7 @@ import dataclasses
 from collections.abc import Callable
 
 from cfljax.engine.settings import Asynchronous, Wall
-from cfljax.engine.wall import MAX_TIMED_CLUSTERS, Go, Spent, add, add_by_label, devices_in_round, run_metered, seconds_to_next
+from cfljax.engine.wall import MAX_TIMED_CLUSTERS, Go, add, add_by_label, devices_in_round, run_metered, seconds_to_next
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
 from cfljax.types import Array, Cohort, Federation, Flight, Hyper, Info, Tree
@@ -93,7 +93,12 @@ def step(
     (_, timed), spent = run_metered(go, vector, here, hyper)
     assert timed.flight is not None
     new = timed.flight.begun == t
-    there, flight = new | flight.busy, _start_clients(timed.flight, new, spent)
+    there, flight = new | flight.busy, timed.flight
+    each = jnp.stack([spent.own.vectors_up, spent.own.floats_up]) // jnp.maximum(jnp.sum(new), 1)
+    # messages sent before a round begins delay all others, too
+    left = jnp.where(new, spent.each[flight.ids], jnp.maximum(flight.left - spent.before, 0.0))
+    flight = flight._replace(left=left, up=jnp.where(new[:, None], each, flight.up))
+    of_clients = lambda each: jnp.zeros(federation.clients).at[flight.ids].add(each)  # noqa: E731 (sums are taken in their order)
     order = jnp.lexsort((federation.uid[flight.ids], jnp.where(there, flight.left, jnp.inf)))
     arrives = there & (jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0])) < settings.buffer)  # the earliest
     lasts = jnp.max(flight.left, initial=0.0, where=arrives)
@@ -103,10 +108,10 @@ def step(
     known = dataclasses.replace(here, flight=before._replace(arrives=arrives, discount=discount))
     state, info = go(known)
     assert info.flight is not None
-    took = _scatter_to_clients(federation, flight, jnp.where(there, jnp.minimum(flight.left, lasts), 0.0))
-    came = _scatter_to_clients(federation, flight, arrives.astype(jnp.float32)) > 0
+    took = of_clients(jnp.where(there, jnp.minimum(flight.left, lasts), 0.0))
+    came = of_clients(arrives.astype(jnp.float32)) > 0
     labels = jnp.where(came, models(state)[1], -1)
-    ahead = _scatter_to_clients(federation, flight, jnp.where(before.busy, before.left - flight.left, 0.0))  # while others sent
+    ahead = of_clients(jnp.where(before.busy, before.left - flight.left, 0.0))  # while others sent
     wall = wall._replace(
         elapsed=add(wall.elapsed, lasts + spent.before),
         busy=add(wall.busy, jnp.sum(took + ahead)),
@@ -127,15 +132,3 @@ def step(
     sent = info.traffic
     sent = sent._replace(vectors_up=sent.vectors_up + vectors, floats_up=sent.floats_up + floats)
     return (state, info._replace(traffic=sent, flight=None)), wall, after
-
-
-def _start_clients(flight: Flight, new: Array, spent: Spent) -> Flight:
-    """Set times and messages of the clients that start, new bool[M]. Messages sent before a round begins delay all others, too."""
-    each = jnp.stack([spent.own.vectors_up, spent.own.floats_up]) // jnp.maximum(jnp.sum(new), 1)
-    left = jnp.where(new, spent.each[flight.ids], jnp.maximum(flight.left - spent.before, 0.0))
-    return flight._replace(left=left, up=jnp.where(new[:, None], each, flight.up))
-
-
-def _scatter_to_clients(federation: Federation, flight: Flight, each: Array) -> Array:
-    """Scatter the numbers of the slots f32[M] to their clients f32[C], in whose order sums are taken; 0 elsewhere."""
-    return jnp.zeros(federation.clients).at[flight.ids].add(each)

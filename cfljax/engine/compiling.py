@@ -26,6 +26,7 @@ from cfljax.types import Federation, Tree
 
 Compiling = SplitFunction | Future["jax.stages.Compiled"]
 Picked = list[int]
+"""Which of the arrays that each run has for itself each array of a view is; −1: computed, or shared by runs."""
 
 
 class Programs(NamedTuple):
@@ -35,10 +36,8 @@ class Programs(NamedTuple):
     rounds: Callable[..., tuple[Carry, Report]]
     view: Callable[..., View]
     evaluate: Callable[..., Scored]
-    report: Report
-    """The shapes of a round's report."""
-    models: int
-    """K: the number of models that clients are scored by."""
+    report: Report  # The shapes of a round's report
+    models: int  # K: the number of models that clients are scored by
 
 
 def is_split(parts: Assembled) -> bool:
@@ -120,7 +119,8 @@ def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs
 
     def view(*args: Tree) -> View:
         seen = program.view(*args)
-        picked.append(_find_picked(seen, args[:2]))
+        position = {id(each): at for at, each in enumerate(jax.tree.leaves(args[:2]))}
+        picked.append([position.get(id(each), -1) for each in jax.tree.leaves(seen)])
         return seen
 
     viewing = over_all(view, 2)
@@ -159,12 +159,6 @@ def _check_types(before: Tree, after: Tree) -> None:
     changed = [f"{name}: {old.get(name)}, then {new.get(name)}" for name in old | new if old.get(name) != new.get(name)]
     if changed:
         raise TypeError(f"a round must not change the shapes and types of a state: {'; '.join(changed)}")
-
-
-def _find_picked(seen: View, own: Tree) -> Picked:
-    """Return which of the arrays that each run has for itself (`own`) each array of a view is; −1: computed, or shared by runs."""
-    position = {id(each): at for at, each in enumerate(jax.tree.leaves(own))}
-    return [position.get(id(each), -1) for each in jax.tree.leaves(seen)]
 
 
 def _pick(structure: jax.tree_util.PyTreeDef, positions: list[int], *args: Tree) -> View:

@@ -32,17 +32,12 @@ SCORED_NUMBERS = ("attack.share", "attack.factor")
 class Scene(NamedTuple):
     """The clients that are scored, their samples and their models."""
 
-    federation: Federation
-    """The federation of the clients that are evaluated."""
+    federation: Federation  # The federation of the clients that are evaluated
     test: Split
-    who: Array
-    """bool[n]: the clients that are scored."""
-    labels: Array
-    """i32[n]: the model that each client belongs to; −1: none yet."""
-    scoring: Array
-    """i32[n]: the model that each client is scored by."""
-    weights: Array | None
-    """f32[n, K]: the mixture of models that each client is scored by, instead of one model."""
+    who: Array  # bool[n]: the clients that are scored
+    labels: Array  # i32[n]: the model that each client belongs to; −1: none yet
+    scoring: Array  # i32[n]: the model that each client is scored by
+    weights: Array | None  # f32[n, K]: the mixture of models that each client is scored by, instead of one model
 
 
 def make_evaluation(model: Model, settings: Settings, chooses: bool) -> Callable[[View, Hyper, Federation, Array], Scored]:

@@ -21,8 +21,7 @@ class Group(NamedTuple):
 
     keys: jax.Array
     hyper: Tree
-    setup: Tree
-    """The arrays that the method has prepared."""
+    setup: Tree  # The arrays that the method has prepared
 
     @property
     def numbers(self) -> Tree:

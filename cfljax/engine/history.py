@@ -19,17 +19,12 @@ MAX_LOSS = 1e6
 class Clients(NamedTuple):
     """What rows are computed from besides scores: numpy arrays [C], and static numbers."""
 
-    group: np.ndarray
-    """The true group of each client; −1: unknown, or a dummy."""
+    group: np.ndarray  # The true group of each client; −1: unknown, or a dummy
     groups: int
-    late: np.ndarray
-    """bool: clients that arrive after round 0."""
-    trains: np.ndarray
-    """bool: clients with training data."""
-    begin: np.ndarray
-    """i32[P]: the first round of each phase (`data.drift`); without drift there is one phase."""
-    phases: np.ndarray
-    """i32[P, C]: `group` in each phase; it is the first."""
+    late: np.ndarray  # bool: clients that arrive after round 0
+    trains: np.ndarray  # bool: clients with training data
+    begin: np.ndarray  # i32[P]: the first round of each phase (`data.drift`); without drift there is one phase
+    phases: np.ndarray  # i32[P, C]: `group` in each phase; it is the first
 
     def at(self, round: int) -> Clients:
         """Return the clients in this round."""

@@ -25,7 +25,8 @@ def macro_f1(seen: Seen) -> jax.Array:
 
     def tally(scores: Array, truth: Array) -> Array:
         """f32[B, 2, M]: true positives, and predicted plus true ones."""
-        found = _predict(scores, seen.federation.several)
+        most = jax.nn.one_hot(jnp.argmax(scores, axis=-1), scores.shape[-1])
+        found = (scores > 0).astype(jnp.float32) if seen.federation.several else most
         return jnp.stack([found * truth, found + truth], axis=1)
 
     both = _sum_over_clients(seen, tally, jnp.zeros((2, seen.federation.classes)))
@@ -56,11 +57,10 @@ def average_precision(seen: Seen) -> jax.Array:
         number = jnp.where(seen.who[client], -(-split.count[client] // TILE), 0)
         return jax.lax.fori_loop(0, number, visit, carry)
 
-    clients = jnp.arange(federation.clients)
     if not split.shared:
         return mean_precision(*jax.lax.fori_loop(0, federation.clients, add, blank))
     scored = seen.who & (split.count > 0)
-    each = jax.lax.map(lambda c: mean_precision(*add(c, blank)), clients)
+    each = jax.lax.map(lambda c: mean_precision(*add(c, blank)), jnp.arange(federation.clients))
     return jnp.sum(jnp.where(scored, each, 0)) / jnp.sum(scored)
 
 
@@ -72,7 +72,6 @@ def perplexity(seen: Seen) -> jax.Array:
 
 def mean_precision(scores: Array, truth: Array, valid: Array) -> jax.Array:
     """Compute the mean average precision f32[] over labels that some sample has. scores, truth f32[n, M]; valid bool[n]."""
-
     valid = jnp.asarray(valid)
 
     def of_label(score: Array, true: Array) -> tuple[jax.Array, jax.Array]:
@@ -122,11 +121,6 @@ def _score(seen: Seen, params: object, client: Array, at: Array, valid: Array) -
         logits = jnp.concatenate([jnp.zeros_like(logits), logits], axis=-1)
     logits = logits[..., : seen.federation.classes]
     return jax.nn.log_softmax(logits), jax.nn.one_hot(y, seen.federation.classes)
-
-
-def _predict(scores: Array, several: bool) -> jax.Array:
-    """f32[B, M]: 1 where a label is predicted."""
-    return (scores > 0).astype(jnp.float32) if several else jax.nn.one_hot(jnp.argmax(scores, axis=-1), scores.shape[-1])
 
 
 PERPLEXITY = Entry(NoOptions, perplexity)

@@ -86,13 +86,10 @@ class Clustering(NamedTuple):
 class Fairness(NamedTuple):
     """Accuracy over the clients that have test samples; fractions f64[...]."""
 
-    accuracy: np.ndarray
-    """Total correct over total test samples."""
+    accuracy: np.ndarray  # Total correct over total test samples
     client_mean: np.ndarray
-    worst_tenth: np.ndarray
-    """Mean of the ⌈C'/10⌉ lowest."""
-    client_std: np.ndarray
-    """Of the C' clients as a whole population (divisor C')."""
+    worst_tenth: np.ndarray  # Mean of the ⌈C'/10⌉ lowest
+    client_std: np.ndarray  # Of the C' clients as a whole population (divisor C')
 
 
 def score_clustering(labels: np.ndarray, truth: np.ndarray, clusters: int, groups: int) -> Clustering:

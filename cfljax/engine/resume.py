@@ -19,21 +19,16 @@ class Spent(NamedTuple):
 
     setup: float
     compile: float
-    rounds: float
-    """In chunks of rounds, evaluations included."""
-    evaluation: float
-    """What one evaluation costs."""
+    rounds: float  # In chunks of rounds, evaluations included
+    evaluation: float  # What one evaluation costs
 
 
 class Checkpoint(NamedTuple):
     """The state of a batch between two chunks of rounds."""
 
-    done: int
-    """Rounds that are done."""
-    carry: dict[str, np.ndarray]
-    """The arrays of the engine's Carry, by their names in it: `.state.models`."""
-    rows: Rows
-    """The history so far."""
+    done: int  # Rounds that are done
+    carry: dict[str, np.ndarray]  # The arrays of the engine's Carry, by their names in it: `.state.models`
+    rows: Rows  # The history so far
     spent: Spent
 
 

@@ -158,8 +158,7 @@ def _score_by_product(
 ) -> tuple[Array, Array]:
     """Evaluate the K models side by side over all samples, and select each sample's own: (correct f32[C], loss f32[C])."""
     block = block_size(model, federation, models.shape[0], _count_samples(federation, split), sequential)
-    params = jax.vmap(model.unravel)(models)
-    everyone = jnp.arange(federation.clients)
+    params, everyone = jax.vmap(model.unravel)(models), jnp.arange(federation.clients)
 
     def visit(sums: Array, x: Array, y: Array, owner: Array, valid: Array) -> Array:
         if len(models) == 1:

@@ -22,8 +22,7 @@ class Stop(NamedTuple):
     """A run ends at the first evaluation at which its metric has not become better for `patience` rounds."""
 
     patience: int
-    metric: str
-    """A quantity of the history."""
+    metric: str  # A quantity of the history
 
     @property
     def sign(self) -> int:
@@ -34,12 +33,9 @@ class Stop(NamedTuple):
 class Asynchronous(NamedTuple):
     """The server continues when some updates have arrived, without waiting for all (`train.asynchronous`)."""
 
-    buffer: int
-    """The number of updates that it waits for."""
-    staleness: str
-    """How the weight of an update depends on its staleness: a name of `engine.asynchronous.DISCOUNTS`."""
-    home: int = 0
-    """The number of client-side parameters."""
+    buffer: int  # The number of updates that it waits for
+    staleness: str  # How the weight of an update depends on its staleness: a name of `engine.asynchronous.DISCOUNTS`
+    home: int = 0  # The number of client-side parameters
 
 
 class Settings(NamedTuple):
@@ -85,12 +81,9 @@ class Settings(NamedTuple):
 class Tuned(NamedTuple):
     """Clients that are scored after some steps of local training, when all rounds are over."""
 
-    ids: tuple[int, ...]
-    """Their positions among the clients that `afterwards.Place` gives."""
-    steps: tuple[int, ...]
-    """After how many local steps each is scored."""
-    solver: Solver
-    """Trains them."""
+    ids: tuple[int, ...]  # Their positions among the clients that `afterwards.Place` gives
+    steps: tuple[int, ...]  # After how many local steps each is scored
+    solver: Solver  # Trains them
 
 
 class Assembled(NamedTuple):
@@ -142,16 +135,11 @@ class Carry(NamedTuple):
     """A run between two chunks of rounds: the content of a checkpoint, besides the history and the number of rounds done."""
 
     state: Tree
-    traffic: Array
-    """i32[4, 2]: each number of Traffic since the start, as multiples of WORD and the rest."""
-    nonfinite: Array
-    """i32[] broken updates since the start."""
-    lost_at: Array
-    """i32[] the first round after which none of its updates was finite, or −1."""
-    wall: Wall | None = None
-    """The simulated clock; None: there is none."""
-    flight: Flight | None = None
-    """The updates in flight; None: the updates of a round arrive in it."""
+    traffic: Array  # i32[4, 2]: each number of Traffic since the start, as multiples of WORD and the rest
+    nonfinite: Array  # i32[] broken updates since the start
+    lost_at: Array  # i32[] the first round after which none of its updates was finite, or −1
+    wall: Wall | None = None  # The simulated clock; None: there is none
+    flight: Flight | None = None  # The updates in flight; None: the updates of a round arrive in it
 
 
 class View(NamedTuple):

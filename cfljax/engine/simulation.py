@@ -77,7 +77,7 @@ class Simulation:
         """Return the carry of all runs, on the host."""
         carry: Carry = groups.scatter_runs([fetch(each) for each in self.carries], self.members, self.runs)
         for r, own in self.frozen.items():
-            carry = jax.tree.map(lambda all_runs, one, r=r: _replace_run(all_runs, r, one[0]), carry, own)
+            carry = jax.tree.map(lambda a, one, r=r: np.concatenate([a[:r], one, a[r + 1 :]]), carry, own)
         return carry
 
     def end(self, ended: np.ndarray) -> None:
@@ -174,12 +174,6 @@ class Simulation:
                 states.append(state)
         state = jax.tree.map(lambda *each: np.stack([np.asarray(e) for e in each]), *states)
         self.carries = self._deal(distributed.broadcast(carry._replace(state=state)))
-
-
-def _replace_run(all_runs: np.ndarray, run: int, own: np.ndarray) -> np.ndarray:
-    changed = np.array(all_runs)
-    changed[run] = own
-    return changed
 
 
 def fetch(arrays: Tree) -> Tree:

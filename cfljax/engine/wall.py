@@ -32,14 +32,10 @@ Go = Callable[[Federation], tuple[Tree, Info]]
 class Spent(NamedTuple):
     """The time of a round."""
 
-    each: Array
-    """f32[C]: the seconds of each participant; 0 for other clients."""
-    who: Array
-    """bool[C]: the participants."""
-    before: Array
-    """f32[]: the seconds of messages that are sent before the round begins."""
-    own: Traffic
-    """The traffic of the round, without messages that are sent before it begins."""
+    each: Array  # f32[C]: the seconds of each participant; 0 for other clients
+    who: Array  # bool[C]: the participants
+    before: Array  # f32[]: the seconds of messages that are sent before the round begins
+    own: Traffic  # The traffic of the round, without messages that are sent before it begins
 
 
 def start_clock(models: int, hyper: Hyper) -> Wall:

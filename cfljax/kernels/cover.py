@@ -12,10 +12,8 @@ _State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 class Cover(NamedTuple):
     """The cluster of each participant, and the number of clusters."""
 
-    labels: jax.Array
-    """i32[S], in the order in which clusters were founded; −1 for masked participants."""
-    clusters: jax.Array
-    """i32[]."""
+    labels: jax.Array  # i32[S], in the order in which clusters were founded; −1 for masked participants
+    clusters: jax.Array  # i32[]
 
 
 def cover(similarity: jax.Array, threshold: jax.Array | float, mask: jax.Array | None = None) -> Cover:

@@ -24,12 +24,9 @@ _State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 class Kmeans(NamedTuple):
     """The best of the restarts."""
 
-    labels: jax.Array
-    """i32[n], numbered in the order of their first points by uid; −1 for masked and non-finite points."""
-    centres: jax.Array
-    """f32[K, d]."""
-    inertia: jax.Array
-    """f32[]: the sum of the squared distances of the points to their centres."""
+    labels: jax.Array  # i32[n], numbered in the order of their first points by uid; −1 for masked and non-finite points
+    centres: jax.Array  # f32[K, d]
+    inertia: jax.Array  # f32[]: the sum of the squared distances of the points to their centres
 
 
 def kmeans(
@@ -59,7 +56,9 @@ def kmeans(
     labels, members, inertia = jax.vmap(attempt)(keys.fold_each(key, "restart", jnp.arange(restarts)))
     least = jnp.argmin(inertia)
     best = jnp.argmax((inertia <= inertia[least] * (1 + 1e-6)) | (jnp.arange(restarts) == least))
-    order, names = _order_by_uid(labels[best], jnp.where(present, ids, jnp.iinfo(ids.dtype).max), clusters)
+    beyond = jnp.iinfo(ids.dtype).max
+    order = jnp.argsort(jnp.full(clusters, beyond).at[labels[best]].min(jnp.where(present, ids, beyond)))  # by the smallest uid
+    names = jnp.argsort(order).astype(jnp.int32)
     chosen = members[best][:, order]
     centres = combine(chosen.T, points, jnp.where(present, 1.0, 0.0))
     return Kmeans(jnp.where(present, names[labels[best]], -1), centres, inertia[best] * spread * spread)
@@ -160,13 +159,6 @@ def _refill(labels: jax.Array, distances: jax.Array, present: jax.Array, cluster
     numbers = jnp.arange(clusters, dtype=jnp.int32)
     empty = ~((labels[:, None] == numbers) & present[:, None]).any(axis=0)
     reach, far = jax.lax.top_k(distances, min(clusters, n))
-    rank = jnp.minimum(jnp.cumsum(empty) - 1, far.shape[0] - 1)
-    possible = empty & (jnp.cumsum(empty) <= far.shape[0]) & (reach[rank] > 0)
-    return labels.at[jnp.where(possible, far[rank], n)].set(numbers, mode="drop")
-
-
-def _order_by_uid(labels: jax.Array, ids: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:
-    """order i32[K] of clusters by their smallest uid, and its inverse."""
-    first = jnp.full(clusters, jnp.iinfo(ids.dtype).max).at[labels].min(ids)
-    order = jnp.argsort(first)
-    return order, jnp.argsort(order).astype(jnp.int32)
+    place = jnp.minimum(jnp.cumsum(empty) - 1, far.shape[0] - 1)
+    possible = empty & (jnp.cumsum(empty) <= far.shape[0]) & (reach[place] > 0)
+    return labels.at[jnp.where(possible, far[place], n)].set(numbers, mode="drop")

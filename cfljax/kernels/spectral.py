@@ -50,7 +50,8 @@ def leading_directions(
     k = min(m, r)
     rows = jnp.matmul(turn[:k], rows, precision=HIGHEST)
     real = values[:k] > NOISE_LEVEL * values[:1]
-    rows = jnp.where(real[:, None], rows * _sign(rows)[:, None], 0.0)
+    top = jnp.take_along_axis(rows, jnp.abs(rows).argmax(axis=1)[:, None], axis=1)
+    rows = jnp.where(real[:, None], rows * jnp.where(top < 0, -1.0, 1.0), 0.0)
     values = jnp.where(real, values[:k] * unit, 0.0)
     return jnp.pad(rows, ((0, m - k), (0, 0))), jnp.pad(values, (0, m - k))
 
@@ -169,8 +170,3 @@ def _orthonormalise(rows: jax.Array) -> jax.Array:
         keep = jnp.where(shares > DEPENDENT_EIGENVALUE, jax.lax.rsqrt(jnp.maximum(shares, DEPENDENT_EIGENVALUE)), 0.0)
         rows = jnp.matmul((vectors * keep).T, rows, precision=HIGHEST)
     return rows
-
-
-def _sign(rows: jax.Array) -> jax.Array:
-    top = jnp.take_along_axis(rows, jnp.abs(rows).argmax(axis=1)[:, None], axis=1)[:, 0]
-    return jnp.where(top < 0, -1.0, 1.0)

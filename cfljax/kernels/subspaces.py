@@ -14,10 +14,8 @@ RIGHT = 90.0
 class Subspaces(NamedTuple):
     """What the clients send."""
 
-    bases: np.ndarray
-    """f64[n, L, p, F] orthonormal rows, zero where there are no more directions; L = 1 without labels."""
-    held: np.ndarray
-    """bool[n, L]: the client has such samples."""
+    bases: np.ndarray  # f64[n, L, p, F] orthonormal rows, zero where there are no more directions; L = 1 without labels
+    held: np.ndarray  # bool[n, L]: the client has such samples
 
 
 def joined(first: Subspaces, more: Subspaces) -> Subspaces:

@@ -19,9 +19,6 @@ def unite(
     nodes = jnp.arange(number, dtype=jnp.int32)
     apart = ~(present[:, None] & present[None, :]) | (nodes[:, None] == nodes[None, :])
 
-    def similar_enough(carry: _Carry) -> jax.Array:
-        return jnp.max(carry[0]) >= threshold
-
     def join(carry: _Carry) -> _Carry:
         left, root, kept, size = carry
         a, b = jnp.divmod(jnp.argmax(left), number)
@@ -31,7 +28,7 @@ def unite(
         return jnp.where(root[:, None] == root[None, :], -jnp.inf, left), root, kept, size
 
     begin = (jnp.where(apart, -jnp.inf, similar), nodes, nodes, jnp.asarray(size, jnp.float32))
-    _, root, kept, _ = jax.lax.while_loop(similar_enough, join, begin)
+    _, root, kept, _ = jax.lax.while_loop(lambda carry: jnp.max(carry[0]) >= threshold, join, begin)
     return root, kept
 
 

@@ -19,8 +19,7 @@ SHUFFLE_LENGTHS = (0, 64, 128, 256, 512, keys.SHORT_LENGTH, 4 * keys.SHORT_LENGT
 
 def take(federation: Federation, split: Split, client: Array, positions: Array, mask: Array) -> tuple[Array, Array]:
     """Return (x f32[B, ...], y i32[B]): one client's samples at these positions of its list, and labels; zeros if masked."""
-    rows = client_rows(split, client, positions)
-    return samples(federation, client, rows, mask)
+    return samples(federation, client, client_rows(split, client, positions), mask)
 
 
 def shuffle(

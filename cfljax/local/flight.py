@@ -16,16 +16,11 @@ from cfljax.types import Array, Cohort, Federation, Flight, Jobs, Updates
 class Arriving(NamedTuple):
     """The clients whose updates are mixed in a round: updates that arrive in it, or without a flight its participants."""
 
-    ids: Array
-    """i32[S]."""
-    mask: Array
-    """bool[S]."""
-    work: Array
-    """f32[S]."""
-    which: Array
-    """i32[S]: the cluster that each has trained for."""
-    discount: Array | None
-    """f32[S]: factors of their parts of a mean; None: they are 1."""
+    ids: Array  # i32[S]
+    mask: Array  # bool[S]
+    work: Array  # f32[S]
+    which: Array  # i32[S]: the cluster that each has trained for
+    discount: Array | None  # f32[S]: factors of their parts of a mean; None: they are 1
 
 
 def known_flight(federation: Federation) -> Flight | None:

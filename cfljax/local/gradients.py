@@ -21,25 +21,18 @@ MAX_LAID_OUT = 1 << 19
 class Samples(NamedTuple):
     """Samples of one client, padded to B."""
 
-    x: Array
-    """f32[B, ...]: what the network gets."""
-    y: Array
-    """i32[B]: the labels."""
-    mask: Array
-    """bool[B]: False for padding."""
-    weight: Array | None = None
-    """f32[B]: the factor of each sample's loss; None: all factors are 1."""
+    x: Array  # f32[B, ...]: what the network gets
+    y: Array  # i32[B]: the labels
+    mask: Array  # bool[B]: False for padding
+    weight: Array | None = None  # f32[B]: the factor of each sample's loss; None: all factors are 1
 
 
 class Gradient(NamedTuple):
     """The loss of a batch, and the gradient by the parameters."""
 
-    loss: Array
-    """f32[]: the mean over the samples, without the model's penalty."""
-    samples: Array
-    """f32[]: the number of samples in the batch, padding left out."""
-    grads: Tree
-    """The gradient of the mean loss (of the summed loss with `summed`) plus the gradient of the model's penalty."""
+    loss: Array  # f32[]: the mean over the samples, without the model's penalty
+    samples: Array  # f32[]: the number of samples in the batch, padding left out
+    grads: Tree  # The gradient of the mean loss (of the summed loss with `summed`) plus the gradient of the model's penalty
 
 
 def gather_batch(federation: Federation, client: Array, positions: Array, mask: Array, weights: Array | None = None) -> Samples:

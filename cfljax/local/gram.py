@@ -43,26 +43,19 @@ class FirstLayer(NamedTuple):
     the weight decay's gradient, V the momentum buffer that the client started with."""
 
     a: Coefficients
-    u: Coefficients | None
-    """The momentum buffer is Xᵀ u + speed[0] · Q + speed[1] · V. None: no momentum."""
-    moved: Array | None
-    """f32[2]: the factors of Q and V in the kernel; None: neither Q nor V exists."""
-    speed: Array | None
-    """f32[2]: the factors of Q and V in the momentum buffer; None as `moved`."""
+    u: Coefficients | None  # The momentum buffer is Xᵀ u + speed[0] · Q + speed[1] · V. None: no momentum.
+    moved: Array | None  # f32[2]: the factors of Q and V in the kernel; None: neither Q nor V exists
+    speed: Array | None  # f32[2]: the factors of Q and V in the momentum buffer; None as `moved`
 
 
 class Fixed(NamedTuple):
     """The data of a client that all steps read and no step changes."""
 
     gram: Gram
-    outputs: Array
-    """X W_0 f32[n, h]: the outputs of the first kernel at the start."""
-    along: tuple[Array | None, Array | None]
-    """X Q and X V, f32[n, h] each; None for a matrix that does not exist."""
-    y: Array
-    """i32[n] the labels."""
-    weights: Array | None
-    """f32[n] the factors of the samples' losses; None: all are 1."""
+    outputs: Array  # X W_0 f32[n, h]: the outputs of the first kernel at the start
+    along: tuple[Array | None, Array | None]  # X Q and X V, f32[n, h] each; None for a matrix that does not exist
+    y: Array  # i32[n] the labels
+    weights: Array | None  # f32[n] the factors of the samples' losses; None: all are 1
 
 
 class Among(NamedTuple):

@@ -17,10 +17,8 @@ MIN_LANES = 128
 class Packed(NamedTuple):
     """The cost of a round in which a fixed number of clients train side by side at a time."""
 
-    in_a_row: int
-    """The number of steps that are done one after another."""
-    computed: int
-    """The number of steps of single clients that are computed, including the steps of clients that wait."""
+    in_a_row: int  # The number of steps that are done one after another
+    computed: int  # The number of steps of single clients that are computed, including those of clients that wait
 
 
 def typical_steps(steps: np.ndarray, participants: int) -> np.ndarray:

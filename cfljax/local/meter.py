@@ -45,8 +45,7 @@ def _use_meter(meter: Meter | None) -> Iterator[None]:
 @contextlib.contextmanager
 def meter_steps(clients: int) -> Iterator[Meter]:
     """Count the steps of all trainings."""
-    meter = Meter(clients)
-    with _use_meter(meter):
+    with _use_meter(meter := Meter(clients)):
         yield meter
 
 

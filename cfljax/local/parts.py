@@ -194,6 +194,4 @@ def kernel_trains(parts: ModelParts | None, model: Model, kernel: tuple[str, ...
 
 
 def _training_mask(parts: ModelParts) -> np.ndarray:
-    trains = np.ones(parts.size, bool)
-    trains[parts.frozen] = False
-    return trains
+    return ~np.isin(np.arange(parts.size), parts.frozen)

@@ -24,14 +24,10 @@ MIN_JOBS = 128
 class Rows(NamedTuple):
     """The jobs of a round, [S, …] each; models are given as rows of `Tables`."""
 
-    task: Task
-    """Without models: `start`, `anchor` and `velocity` are None."""
-    which: Array
-    """i32[S] the row of `Tables.start` and of `Tables.velocity`."""
-    anchor_of: Array
-    """i32[S] the row of `Tables.anchor`."""
-    hyper: Hyper
-    """The numbers of each job's run, f32[S]."""
+    task: Task  # Without models: `start`, `anchor` and `velocity` are None
+    which: Array  # i32[S] the row of `Tables.start` and of `Tables.velocity`
+    anchor_of: Array  # i32[S] the row of `Tables.anchor`
+    hyper: Hyper  # The numbers of each job's run, f32[S]
 
 
 class Tables(NamedTuple):
@@ -78,7 +74,8 @@ def make_queue(solver: Setting, sends: bool) -> Callable[[Federation, Rows, Tabl
         if any(jax.tree.leaves(mapped[0])):  # each run has a federation of its own
             updates: Updates = jax.vmap(in_lockstep, in_axes=axes, axis_size=runs)(federation, rows, tables)
             return updates, jax.tree.map(lambda _: True, updates)
-        rows, tables = (_add_runs(runs, each, where) for each, where in zip((rows, tables), mapped[1:], strict=True))
+        add = lambda each, has: each if has else jnp.broadcast_to(each, (runs, *each.shape))  # noqa: E731
+        rows, tables = jax.tree.map(add, (rows, tables), tuple(mapped[1:]))
         first = jnp.arange(runs, dtype=jnp.int32)[:, None]
         which = rows.which + first * tables.start.shape[1]
         anchor_of = rows.anchor_of + first * (tables.start if tables.anchor is None else tables.anchor).shape[1]
@@ -89,10 +86,6 @@ def make_queue(solver: Setting, sends: bool) -> Callable[[Federation, Rows, Tabl
         return updates, jax.tree.map(lambda _: True, updates)
 
     return train
-
-
-def _add_runs(runs: int, tree: Tree, mapped: Tree) -> Tree:
-    return jax.tree.map(lambda each, has: each if has else jnp.broadcast_to(each, (runs, *each.shape)), tree, mapped)
 
 
 def _train(solver: Setting, sends: bool, federation: Federation, rows: Rows, tables: Tables) -> Updates:

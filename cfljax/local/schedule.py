@@ -47,24 +47,15 @@ class Work(NamedTuple):
 class Task(NamedTuple):
     """The job of one participant: its entries of `Jobs`."""
 
-    key: Array
-    """The random key of this client in this round."""
-    client: Array
-    """i32[] its position on the client axis."""
-    mask: Array
-    """bool[] whether it trains at all."""
-    work: Array
-    """f32[] the share of its local steps that it does."""
-    start: Array
-    """f32[d] the parameters that it starts from."""
-    anchor: Array | None
-    """f32[d] the parameters that the proximal term pulls to; None: `start`."""
-    velocity: Array | None
-    """f32[d] the momentum buffer that it starts with; None: zeros."""
-    weights: Array | None = None
-    """f32[N] the weights of its samples' losses; None: all weights are 1."""
-    home: Array | None = None
-    """f32[m] its client-side numbers; None: there are none."""
+    key: Array  # The random key of this client in this round
+    client: Array  # i32[] its position on the client axis
+    mask: Array  # bool[] whether it trains at all
+    work: Array  # f32[] the share of its local steps that it does
+    start: Array  # f32[d] the parameters that it starts from
+    anchor: Array | None  # f32[d] the parameters that the proximal term pulls to; None: `start`
+    velocity: Array | None  # f32[d] the momentum buffer that it starts with; None: zeros
+    weights: Array | None = None  # f32[N] the weights of its samples' losses; None: all weights are 1
+    home: Array | None = None  # f32[m] its client-side numbers; None: there are none
 
 
 class Course(NamedTuple):
@@ -129,11 +120,9 @@ Visit = Callable[[Carry, StepSamples | None, Array], Carry]
 class Stepwise(NamedTuple):
     """The training of one client, step by step."""
 
-    begin: Callable[[], Tree]
-    """Return the state before the first step."""
+    begin: Callable[[], Tree]  # Return the state before the first step
     visit: Visit[Tree]
-    end: Callable[[Tree], Updates]
-    """Return the client's update from the state after the last step."""
+    end: Callable[[Tree], Updates]  # Return the client's update from the state after the last step
 
     def train(self, course: Course, orders: Orders | None, block: int = 0) -> Updates:
         """Do all steps. `block`: as in `follow`."""

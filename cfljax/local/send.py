@@ -26,20 +26,13 @@ class Sending(NamedTuple):
     """The options of the tables `train.compress`, `train.attack` and `train.robust` that are not traced. Static. The traced numbers
     (`privacy.clip`, `attack.share`, …) are in `hyper`."""
 
-    compress: str = ""
-    """How updates are compressed: "topk", "int8", "sign", or "" for not at all."""
-    kept: float = 0.0
-    """The share of an update's numbers that "topk" sends."""
-    nearest: bool = False
-    """Whether "int8" rounds to the nearest value; False: at random, up or down."""
-    attack: str = ""
-    """What attackers do: "sign_flip", "noise", "label_flip", or "" if there are none."""
-    seed: int = 0
-    """The seed of the random choice of attackers."""
-    robust: str = ""
-    """The statistic of kernels/robust.py that replaces the mean; "": the mean."""
-    feedback: bool = False
-    """Whether clients keep what compression drops, and add it to their next update."""
+    compress: str = ""  # How updates are compressed: "topk", "int8", "sign", or "" for not at all
+    kept: float = 0.0  # The share of an update's numbers that "topk" sends
+    nearest: bool = False  # Whether "int8" rounds to the nearest value; False: at random, up or down
+    attack: str = ""  # What attackers do: "sign_flip", "noise", "label_flip", or "" if there are none
+    seed: int = 0  # The seed of the random choice of attackers
+    robust: str = ""  # The statistic of kernels/robust.py that replaces the mean; "": the mean
+    feedback: bool = False  # Whether clients keep what compression drops, and add it to their next update
 
 
 def modifies(sending: Sending, hyper: Hyper) -> bool:

@@ -19,21 +19,16 @@ class Position(NamedTuple):
     """The state of a client's training between two steps."""
 
     params: Tree
-    optimiser: Tree
-    """The state of the optimiser."""
-    loss: Array
-    """f32[]: the sum of the losses of all samples seen so far."""
+    optimiser: Tree  # The state of the optimiser
+    loss: Array  # f32[]: the sum of the losses of all samples seen so far
 
 
 class Turns(NamedTuple):
     """Which numbers of a model train when. Other numbers have a gradient of zero and stay as they are."""
 
-    epochs: int
-    """How many first epochs train the head alone; then the body trains, with a fresh optimiser. 0: both train in all."""
-    head: np.ndarray
-    """bool[d]: the head's numbers."""
-    trains: np.ndarray
-    """bool[d]: the numbers that train at all."""
+    epochs: int  # How many first epochs train the head alone; then the body trains, with a fresh optimiser. 0: both train in all.
+    head: np.ndarray  # bool[d]: the head's numbers
+    trains: np.ndarray  # bool[d]: the numbers that train at all
 
     def masks(self, unravel: Callable[[Array], Tree]) -> tuple[Tree, Tree]:
         """Return (what trains before the first turn is over, what trains afterwards), as trees of truth values."""

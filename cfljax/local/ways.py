@@ -59,10 +59,8 @@ class Setting:
 class Way(NamedTuple):
     """A training backend, and the clients that it is for."""
 
-    size: int
-    """The largest number of samples of a client for this backend."""
-    rungs: tuple[int, ...]
-    """Lengths of shuffles besides `size` (see `data.shuffle`)."""
+    size: int  # The largest number of samples of a client for this backend
+    rungs: tuple[int, ...]  # Lengths of shuffles besides `size` (see `data.shuffle`)
     train: TrainClient
 
 

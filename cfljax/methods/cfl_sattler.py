@@ -49,16 +49,11 @@ PAPER = "Sattler et al. 2020"
 class Looked(NamedTuple):
     """What the next look at the clusters needs, and where they came from."""
 
-    similarity: Array
-    """f32[C, C] cosines of the updates of the last round."""
-    norms: Array
-    """f32[C] ‖Δ_i‖ of the last round; −1: took no part."""
-    steps: Array
-    """f32[K] ‖mean Δ‖ of the last round."""
-    parent: Array
-    """i32[K]; −1: the first cluster, or not in use."""
-    born: Array
-    """i32[K] rounds done at the split; −1: not in use."""
+    similarity: Array  # f32[C, C] cosines of the updates of the last round
+    norms: Array  # f32[C] ‖Δ_i‖ of the last round; −1: took no part
+    steps: Array  # f32[K] ‖mean Δ‖ of the last round
+    parent: Array  # i32[K]; −1: the first cluster, or not in use
+    born: Array  # i32[K] rounds done at the split; −1: not in use
 
 
 @dataclasses.dataclass(frozen=True)

@@ -61,18 +61,12 @@ class Known(NamedTuple):
 class Look(NamedTuple):
     """What the participants find when they compare the models."""
 
-    who: Array
-    """bool[S]: who looks in this round."""
-    there: Array
-    """bool[K]: the models that they compare."""
-    losses: Array
-    """f32[K, S]; 0 for those who do not look."""
-    best: Array
-    """i32[S]: the model with the least loss; for those who do not look the one that they have."""
-    least: Array
-    """f32[S]: its loss."""
-    drifts: Array
-    """bool[S]: who is to begin a new model."""
+    who: Array  # bool[S]: who looks in this round
+    there: Array  # bool[K]: the models that they compare
+    losses: Array  # f32[K, S]; 0 for those who do not look
+    best: Array  # i32[S]: the model with the least loss; for those who do not look the one that they have
+    least: Array  # f32[S]: its loss
+    drifts: Array  # bool[S]: who is to begin a new model
 
 
 @dataclasses.dataclass(frozen=True)

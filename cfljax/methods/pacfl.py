@@ -120,7 +120,7 @@ def client_samples(federation: Federation, ids: np.ndarray) -> Iterator[tuple[np
         own, pieces = rows[start[c] : start[c] + count[c]], []
         for at in range(0, len(own), BLOCK):
             part = own[at : at + BLOCK]
-            block = np.zeros(BLOCK if len(own) > BLOCK else _power(len(own)), np.int32)
+            block = np.zeros(min(BLOCK, 1 << max(len(own) - 1, 0).bit_length()), np.int32)
             block[: len(part)] = part
             x, y = gather(*_these(federation, block), np.full(len(block), c, np.int32), np.arange(len(block)) < len(part))
             pieces.append((np.asarray(x)[: len(part)].reshape(len(part), -1), np.asarray(y)[: len(part)]))
@@ -135,10 +135,6 @@ def _these(federation: Federation, rows: np.ndarray) -> tuple[Federation, np.nda
     if not isinstance(pool.x, np.ndarray):
         return federation, rows
     return dataclasses.replace(federation, pool=pool._replace(x=pool.x[rows], y=np.asarray(pool.y)[rows])), np.arange(len(rows))
-
-
-def _power(n: int) -> int:
-    return 1 << max(n - 1, 0).bit_length()
 
 
 pacfl = entry("pacfl", PACFL)

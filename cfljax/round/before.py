@@ -15,10 +15,11 @@ from cfljax.local.solver import Solver
 from cfljax.round import auto
 from cfljax.round.common import first_model_on_host
 from cfljax.round.config import MethodConfig
-from cfljax.round.pretrain import Pretrainer, late, means, newcomers, pretrainer, ready, solver_before
+from cfljax.round.pretrain import Pretrainer, means, pretrainer, ready, solver_before
 from cfljax.round.similarity import shortened
 from cfljax.round.state import Number, State
 from cfljax.types import Array, Federation, Hyper, Model, Tree
+from cfljax.types.federation import NEVER
 
 Trainers = Callable[[int | None, int | None], Pretrainer]
 """(epochs, steps) -> what trains clients for so long; (None, None): as long as in a round."""
@@ -68,11 +69,11 @@ class Before:
 
     def late(self) -> np.ndarray:
         """i32[n]: the clients that come later, newcomers included."""
-        return late(self.federation)
+        return np.flatnonzero(np.asarray(self.federation.holds) & (np.asarray(self.federation.arrive) > 0)).astype(np.int32)
 
     def newcomers(self) -> np.ndarray:
         """i32[n]: the clients that take part in no round."""
-        return newcomers(self.federation)
+        return np.flatnonzero(np.asarray(self.federation.holds) & (np.asarray(self.federation.arrive) == NEVER)).astype(np.int32)
 
     def ordered(self, ids: np.ndarray) -> np.ndarray:
         """Return the clients i[n] by identity, so that the order of clients changes nothing."""

@@ -68,12 +68,12 @@ def need_groups(who: str, federation: Federation) -> None:
         raise SpecError(f"{who} needs the true group of every client, which this partition does not define")
 
 
-Count = int | Array
-"""A Python integer, or an array i32[]."""
-
-
 def traffic(
-    cohort: Cohort, vectors_down: Count = 1, vectors_up: Count = 1, floats_down: Count = 0, floats_up: Count = 0
+    cohort: Cohort,
+    vectors_down: int | Array = 1,
+    vectors_up: int | Array = 1,
+    floats_down: int | Array = 0,
+    floats_up: int | Array = 0,
 ) -> Traffic:
     """Return the communication of a round in which each participant receives and sends these numbers of vectors and floats."""
     n = jnp.sum(cohort.mask, dtype=jnp.int32)

@@ -138,11 +138,9 @@ def method_of(name: str, config: Controlled, model: Model, solver: Solver) -> Me
         info = report(federation, cohort, seen, start, models[which], mixed, traffic(cohort, len(sent), len(sent)))
         return Vectors(models, control, kept, state.labels), info
 
-    def follow(state: Vectors, federation: Federation) -> Vectors:
-        return state._replace(labels=jnp.asarray(federation.group))
-
-    models, followed = lambda state: (state.models, state.labels), follow if apart else None
-    return Method(init, round, models, setup=setup, chooses=not apart, follow=followed)
+    models = lambda state: (state.models, state.labels)  # noqa: E731
+    follow = lambda state, federation: state._replace(labels=jnp.asarray(federation.group))  # noqa: E731
+    return Method(init, round, models, setup=setup, chooses=not apart, follow=follow if apart else None)
 
 
 def shares(state: Vectors, federation: Federation, cohort: Cohort, average: str) -> Array:

@@ -26,7 +26,7 @@ import numpy as np
 
 from cfljax.kernels.mix import usable
 from cfljax.lazy import jax, jnp
-from cfljax.local.flight import Arriving, select_arriving
+from cfljax.local.flight import select_arriving
 from cfljax.local.parts import ModelParts, divide_model
 from cfljax.local.solver import Solver
 from cfljax.round.config import MakeMethod, MethodConfig
@@ -36,12 +36,9 @@ from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, 
 class Shared(NamedTuple):
     """The state of a method whose models are shared in part."""
 
-    inner: Tree
-    """The method's own state. Its models hold, where parts stay with clients, what these began with."""
-    own: Array | None
-    """f32[C, n]: the part that stays with each client; None: there is none."""
-    guess: Array | None
-    """i32[C]: the cluster whose model each client has, or would get; None: `own` is None."""
+    inner: Tree  # The method's own state. Its models hold, where parts stay with clients, what these began with.
+    own: Array | None  # f32[C, n]: the part that stays with each client; None: there is none
+    guess: Array | None  # i32[C]: the cluster whose model each client has, or would get; None: `own` is None
 
 
 def make_in_parts(
@@ -59,7 +56,11 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
     weights, fields = getattr(config, "average", "samples"), config.averaged
 
     def guessed(state: Shared, federation: Federation, hyper: Hyper) -> Shared:
-        return state._replace(guess=_guess(method, state, federation, hyper)) if home else state
+        if not home:
+            return state
+        inner, seen = state.inner, _seen(federation, state)
+        found = method.models(inner)[1] if method.score is None else method.score(inner, seen, hyper)
+        return state._replace(guess=found.astype(jnp.int32))
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Shared:
         inner = method.init(key, federation, hyper, setup)
@@ -74,7 +75,9 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
         cohort = cohort if info.cohort is None else info.cohort
         came = select_arriving(federation, cohort, method.models(inner)[1][cohort.ids])
         arrived = came.mask & info.finite
-        mass = _mass(method, inner, federation, came, arrived, weights)
+        each = jnp.float32(1) if weights == "uniform" else federation.train.count[came.ids].astype(jnp.float32)
+        each = jnp.where(arrived & (came.which >= 0), each, 0.0)
+        mass = jax.ops.segment_sum(each, jnp.maximum(came.which, 0), method.models(inner)[0].shape[0])
         new = {name: _mixed(parts, mass, getattr(state.inner, name), getattr(inner, name)) for name in fields}
         state = state._replace(inner=inner._replace(**new))
         if state.own is not None and info.home is not None:
@@ -84,8 +87,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
 
     def settle(before: Shared, after: Shared, federation: Federation, hyper: Hyper) -> Shared:
         if method.settle is not None:
-            inner = method.settle(before.inner, after.inner, federation, hyper)
-            after = after._replace(inner=inner)
+            after = after._replace(inner=method.settle(before.inner, after.inner, federation, hyper))
         return guessed(after, federation, hyper)
 
     def regroup(key: Array, state: Shared, federation: Federation, hyper: Hyper, round: int) -> Shared:
@@ -134,13 +136,6 @@ def _seen(federation: Federation, state: Shared) -> Federation:
     return dataclasses.replace(federation, own=state.own)
 
 
-def _guess(method: Method, state: Shared, federation: Federation, hyper: Hyper) -> Array:
-    """i32[C]: the cluster whose model each client has, or would get."""
-    if method.score is not None:
-        return method.score(state.inner, _seen(federation, state), hyper).astype(jnp.int32)
-    return method.models(state.inner)[1].astype(jnp.int32)
-
-
 def _models(method: Method, parts: ModelParts, state: Shared) -> tuple[Array, Array]:
     """As `Method.models`: the clusters' models, or where parts stay with clients, the model of each client."""
     clusters, labels = method.models(state.inner)
@@ -154,13 +149,6 @@ def _models(method: Method, parts: ModelParts, state: Shared) -> tuple[Array, Ar
 def _alike(each: Array, of: Array, columns: np.ndarray) -> Array:
     """f32[K, d]: arrays f32[K, d] in which all rows have, in these columns, what the first of `of` has."""
     return jnp.asarray(each).at[:, columns].set(jnp.asarray(of)[0, columns])
-
-
-def _mass(method: Method, inner: Tree, federation: Federation, came: Arriving, arrived: Array, weights: str) -> Array:
-    """f32[K]: the summed weights of the clients whose updates arrived bool[S] in each cluster."""
-    which, each = came.which, jnp.float32(1) if weights == "uniform" else federation.train.count[came.ids].astype(jnp.float32)
-    each = jnp.where(arrived & (which >= 0), each, 0.0)
-    return jax.ops.segment_sum(each, jnp.maximum(which, 0), method.models(inner)[0].shape[0])
 
 
 def _mixed(parts: ModelParts, mass: Array, old: Array, new: Array) -> Array:

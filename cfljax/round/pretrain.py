@@ -18,7 +18,6 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Federation, Hyper, Jobs
-from cfljax.types.federation import NEVER
 
 CHUNK = 64
 """The most clients that pre-train in one call of the compiled program."""
@@ -34,16 +33,6 @@ def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:
             "give fewer clusters or more clients"
         )
     return ids[np.argsort(np.asarray(federation.uid)[ids], kind="stable")].astype(np.int32)
-
-
-def late(federation: Federation) -> np.ndarray:
-    """HOST. i32[n]: positions of the clients with training data that arrive after round 0, newcomers included."""
-    return np.flatnonzero(np.asarray(federation.holds) & (np.asarray(federation.arrive) > 0)).astype(np.int32)
-
-
-def newcomers(federation: Federation) -> np.ndarray:
-    """HOST. i32[n]: positions of the clients that hold training data and never arrive."""
-    return np.flatnonzero(np.asarray(federation.holds) & (np.asarray(federation.arrive) == NEVER)).astype(np.int32)
 
 
 def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Solver:

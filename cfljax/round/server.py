@@ -41,8 +41,7 @@ class ServerOptimiser(NamedTuple):
     """The optimiser of a server. Static."""
 
     name: str
-    arguments: tuple[tuple[str, object], ...]
-    """Its arguments besides the learning rate, which is `hyper["server.lr"]`."""
+    arguments: tuple[tuple[str, object], ...]  # Its arguments besides the learning rate, which is `hyper["server.lr"]`
 
     def made(self, hyper: Hyper) -> Any:
         """Return the optimiser with the numbers of the run."""
@@ -52,12 +51,9 @@ class ServerOptimiser(NamedTuple):
 class Served(NamedTuple):
     """The state of a method whose server has an optimiser."""
 
-    inner: Tree
-    """The method's own state, with the models as the optimiser has moved them."""
-    clusters: Tree
-    """The state of the optimiser of each cluster: arrays with a leading axis K; None: no part is a cluster's own."""
-    common: Tree
-    """That of the optimiser of what everybody shares; None: there is no such part."""
+    inner: Tree  # The method's own state, with the models as the optimiser has moved them
+    clusters: Tree  # The state of the optimiser of each cluster: arrays with a leading axis K; None: no part is a cluster's own
+    common: Tree  # That of the optimiser of what everybody shares; None: there is no such part
 
 
 def with_server(method: Method, where: str, model: Model, server: ServerOptimiser, parts: ModelParts | None) -> Method:
@@ -65,9 +61,7 @@ def with_server(method: Method, where: str, model: Model, server: ServerOptimise
     shares which part of a model; None: all parts are a cluster's."""
     pick, put = _division(model, parts)
 
-    def models_in(state: Tree) -> Array:
-        found: Array = functools.reduce(getattr, _path(where, state), state)
-        return found
+    models_in = lambda state: functools.reduce(getattr, _path(where, state), state)  # noqa: E731
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Served:
         inner, optimiser = method.init(key, federation, hyper, setup), server.made(hyper)

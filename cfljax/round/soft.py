@@ -107,8 +107,14 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
 
     def round(key: Array, state: Mixed, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Mixed, Info]:
         ask = Ask(solver, key, federation, cohort, hyper)
-        q = _shares(config, ask, state)
-        mixture = _mixture(federation, cohort, q, state.mixture[cohort.ids])
+        losses, more, before = ask.sample_losses(state.models), config.of_label(state), state.mixture[cohort.ids]
+        if more is not None:
+            losses = losses + jnp.swapaxes(more[:, sample_labels(solver, federation, cohort)], 0, 1)
+        q = config.share(jnp.log(before)[:, :, None], losses, 1)  # f32[S, K, N], in the order of each client's samples
+        count = federation.train.count[cohort.ids]
+        mean = jnp.where(in_lists(federation, cohort)[:, None, :], q, 0.0).sum(axis=2) / jnp.maximum(count, 1)[:, None]
+        known = cohort.mask & (count > 0) & jnp.isfinite(mean).all(axis=1)
+        mixture = jnp.where(known[:, None], mean, before)
         each, which = cohort.repeat(k), jnp.tile(jnp.arange(k, dtype=jnp.int32), cohort.ids.shape[0])
         jobs = jobs_from(each, state.models, which, weights=q.reshape(-1, q.shape[2]))
         mix = averages(solver, federation, each, which, k, config.average, hyper)
@@ -132,22 +138,6 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         return state.models, jnp.where(state.drawn, jnp.argmax(state.mixture, axis=1), -1).astype(jnp.int32)
 
     return Method(init, round, models, setup=setup, score=score, mixture=mixture, extras=config.kept)
-
-
-def _shares(config: Soft, ask: Ask, state: Mixed) -> Array:
-    """f32[S, K, N]: the share of each model in each sample of the participants, in the order of the client's samples."""
-    losses, more = ask.sample_losses(state.models), config.of_label(state)
-    if more is not None:
-        losses = losses + jnp.swapaxes(more[:, sample_labels(ask.solver, ask.federation, ask.cohort)], 0, 1)
-    return config.share(jnp.log(state.mixture[ask.cohort.ids])[:, :, None], losses, 1)
-
-
-def _mixture(federation: Federation, cohort: Cohort, q: Array, before: Array) -> Array:
-    """f32[S, K]: the mean of q over a client's samples; as it was before where that is not finite, or there are no samples."""
-    count = federation.train.count[cohort.ids]
-    mean = jnp.where(in_lists(federation, cohort)[:, None, :], q, 0.0).sum(axis=2) / jnp.maximum(count, 1)[:, None]
-    known = cohort.mask & (count > 0) & jnp.isfinite(mean).all(axis=1)
-    return jnp.where(known[:, None], mean, before)
 
 
 def _mixtures(config: Soft, solver: Solver, federation: Federation, state: Mixed) -> Array:

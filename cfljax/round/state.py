@@ -17,10 +17,8 @@ ROUND_UP = 8
 class Number(NamedTuple):
     """The number of clusters that was found."""
 
-    clusters: Array
-    """i32[]."""
-    curve: Array
-    """f32[2 · most]: the criterion of 1, 2, … clusters; NaN where there are too few clients for it."""
+    clusters: Array  # i32[]
+    curve: Array  # f32[2 · most]: the criterion of 1, 2, … clusters; NaN where there are too few clients for it
 
 
 class State(NamedTuple):
