@@ -92,6 +92,12 @@ def nine_clients():
     return pack(parts, source, "none")
 
 
+@functools.cache
+def seven_clients():
+    """Seven clients of unequal mixes of classes."""
+    return toy.federation("dirichlet", clients=7, alpha=0.5)
+
+
 def options(name):
     """The options that a method needs on nine clients."""
     two = {"clusters": 2} if "clusters" in METHODS.entry(name).options.__dataclass_fields__ else {}

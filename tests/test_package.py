@@ -10,39 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "cfljax"
-ORDER = [
-    "errors",
-    "software",
-    "lazy",
-    "types",
-    "files",
-    "keys",
-    "registry",
-    "data",
-    "federation",
-    "models",
-    "kernels",
-    "devices",
-    "local",
-    "round",
-    "methods",
-    "engine",
-    "config",
-    "experiment",
-    "store",
-    "results",
-    "launch",
-    "report",
-    "sinks",
-    "extend",
-    "api",
-    "commands",
-    "script",
-    "sweep",
-    "tune",
-    "run",
-    "load",
-]
+ORDER = ["errors", "software", "lazy", "types", "files", "keys", "registry", "data", "federation", "models", "kernels", "devices"]
+ORDER += ["local", "round", "methods", "engine", "config", "experiment", "store", "results", "launch", "report"]
+ORDER += ["sinks", "extend", "api", "commands", "script", "sweep", "tune", "run", "load"]
 """From the bottom of the house to its top: a module imports from its own package and from those above it in this list."""
 
 

@@ -70,6 +70,13 @@ def broken(federation, *clients, value=np.nan):
     return replace(federation, pool=federation.pool._replace(x=jax.device_put(x)))
 
 
+def without_samples(federation, client):
+    """The same federation, in which this client has nothing to train on."""
+    count = np.array(federation.train.count)
+    count[client] = 0
+    return replace(federation, train=replace(federation.train, count=jax.device_put(count)))
+
+
 def identical(federation, client=0):
     """The same federation, in which everybody has one client's training samples as that client sees them."""
     split, view = federation.train, federation.view

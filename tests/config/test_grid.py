@@ -188,11 +188,5 @@ def test_runs_are_the_same_when_asked_twice():
 
 def test_the_default_spec_needs_only_data_and_a_method():
     (run,) = runs(BASE)
-    assert (run.method, run.data.name, run.data.partition, run.model.name, run.train.epochs, run.seed) == (
-        "fedavg",
-        "digits",
-        "iid",
-        "mlp",
-        1,
-        0,
-    )
+    assert (run.method, run.data.name, run.data.partition, run.model.name) == ("fedavg", "digits", "iid", "mlp")
+    assert (run.train.epochs, run.seed) == (1, 0)

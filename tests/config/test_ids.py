@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cfljax.registry.options import option
-from tests.config.small import BASE, SMALL, SOURCES, Synthetic, read, runs, spec
+from tests.config.small import SMALL, SOURCES, Synthetic, read, runs, spec
 
 TOML = """
 name = "a"
@@ -189,16 +189,3 @@ def test_reading_leaves_the_dict_alone():
     before = copy.deepcopy(table)
     runs(table, "size=small", "method.ifca.clusters=5", "train.lr=3")
     assert table == before
-
-
-def test_importing_the_reader_imports_no_jax_and_reading_no_data_libraries():
-    code = (
-        "import sys; import cfljax.config.read, cfljax.experiment.batching; assert 'jax' not in sys.modules;"
-        "from tests.config.small import runs, BASE; runs(BASE, 'train.lr=0.1,0.2');"
-        "print([m for m in ('optax', 'pandas', 'sklearn') if m in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
-def test_base_is_a_valid_spec():
-    assert len(runs(BASE)) == 1

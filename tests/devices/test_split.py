@@ -24,16 +24,8 @@ def several(a, b, c):
     x, total = _worked(2, a + 1, 3.0)
     z, _ = _worked(2, x * b, TABLE)
     ones = jnp.ones(3)
-    return {
-        "z": z + total + ones,
-        "x": x,
-        "a": a,
-        "again": x,
-        "twice": [c * ones] * 2,
-        "zeros": jnp.zeros(3),
-        "four": [np.float32(4)] * 2,
-        "t": TABLE,
-    }
+    constants = {"zeros": jnp.zeros(3), "four": [np.float32(4)] * 2, "t": TABLE}
+    return {"z": z + total + ones, "x": x, "a": a, "again": x, "twice": [c * ones] * 2} | constants
 
 
 def made(f, *args, **more):

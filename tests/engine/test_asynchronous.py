@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.engine import asynchronous
 from cfljax.engine.settings import Asynchronous
 from cfljax.errors import SpecError
 from cfljax.federation.devices import make_devices
@@ -252,13 +251,6 @@ def test_with_what_happens_to_updates_it_is_still_a_round_if_all_are_waited_for(
     assert play.unlike(waiting, buffered) == ["['diag']['applied']", "['history']['staleness']"]
     out = one(work=work, hyper=hyper)
     assert np.isfinite(out.models).all() and not np.allclose(out.models, one().models) or "lanes" in work
-
-
-def test_factors_are_those_of_the_paper():
-    late, hyper = jnp.arange(8.0), {f"asynchronous.{k}": jnp.float32(v) for k, v in FADES.items()}
-    for name, of in asynchronous.DISCOUNTS.items():
-        np.testing.assert_allclose(of(late, hyper), [reference.discount(t, name, **FADES) for t in range(8)], rtol=1e-6)
-        assert of(late, hyper)[0] == 1
 
 
 def test_a_method_that_mixes_in_its_own_way_is_told_so():

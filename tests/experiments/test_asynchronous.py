@@ -43,11 +43,7 @@ def test_a_run_without_it_keeps_its_id():
         ({"grace": 2}, {}, r'train.asynchronous.grace = 2.0: belongs to staleness = "hinge"'),
         ({"staleness": "none", "exponent": 2}, {}, r'exponent = 2.0: belongs to staleness = "polynomial"'),
         (SOME, {"clock": "none"}, r"train.asynchronous: updates arrive by a simulated clock; add train.clock"),
-        (
-            SOME,
-            {"clock": {"deadline_s": 2}},
-            r"train.asynchronous with train.clock.deadline_s = 2.0: an asynchronous server has no deadline",
-        ),
+        (SOME, {"clock": {"deadline_s": 2}}, r"train.asynchronous with train.clock.deadline_s = 2.0: .* has no deadline"),
         (SOME, {"plan": {"stream": 2}}, r"train.plan.stream = 2: train.asynchronous keeps all pending updates"),
         ({"buffer": 5}, {}, r"train.asynchronous.buffer = 5: 4 clients train at a time \(train.participation\)"),
         ({"buffer": 4}, {"participation": 0.5}, r"train.asynchronous.buffer = 4: 3 clients train"),

@@ -22,7 +22,6 @@ from cfljax.local.send import Sending, attackers, flip_labels
 from cfljax.methods import METHODS
 from cfljax.report.tables import comparison
 from cfljax.round.common import first_model
-from cfljax.types import Drift
 from tests.often import every, rarely
 from tests.reference import plain
 from tests.reference.drift import Turning
@@ -231,11 +230,6 @@ def test_an_optimiser_of_the_server_and_shared_parts_leave_the_true_groups_to_th
         plain_output = outputs(runs("oracle", train=train))[0]
         np.testing.assert_array_equal(output.history["accuracy"][:2], plain_output.history["accuracy"][:2])
         assert not np.array_equal(output.models, plain_output.models)
-
-
-def test_every_phase_is_a_row_of_the_table():
-    federation = host_federation(runs(drift={"at": [2, 4], "share": 0.5})[0])
-    assert isinstance(federation.drift, Drift) and federation.drift.group.shape == federation.drift.view.shape == (3, 12)
 
 
 def test_a_record_whose_changes_a_file_says_is_read_as_the_run_that_it_is_of(tmp_path):

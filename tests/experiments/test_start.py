@@ -201,13 +201,8 @@ def test_numbers_that_are_no_tokens_are_refused(model, data, words):
 
     @cfljax.register_data("texts", Options)
     def texts(options, rng):
-        x = np.arange(80).reshape(20, 4) % 10 + options.shift
-        return {
-            "x_train": x.astype(np.float32),
-            "y_train": np.arange(20) % 3,
-            "x_test": x[:3].astype(np.float32),
-            "y_test": [0, 1, 2],
-        }
+        x = (np.arange(80).reshape(20, 4) % 10 + options.shift).astype(np.float32)
+        return {"x_train": x, "y_train": np.arange(20) % 3, "x_test": x[:3], "y_test": [0, 1, 2]}
 
     given = {"name": "texts", "partition": "iid", "clients": 2, "normalise": "none"} | data
     small = {"name": "transformer", "task": "next", "width": 4, "depth": 1, "heads": 2} | model

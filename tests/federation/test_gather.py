@@ -116,19 +116,6 @@ def test_client_rows_stay_inside_the_client():
     assert empty.shape == (4,) and np.all((empty >= 0) & (empty < len(federation.pool.y)))
 
 
-def test_padding_changes_no_sample():
-    source = fake()
-    plain = pack(parts("rotated", source, clients=8), source)
-    padded = pad(plain, clients=2, samples=3)
-    for federation in (plain, padded):
-        rows = rows_of(federation.train, 5, np.arange(plain.train.longest))
-        mask = np.arange(plain.train.longest) < federation.train.count[5]
-        x, y = jitted(federation, np.full(len(rows), 5), rows, mask)
-        if federation is plain:
-            first = x, y
-    assert np.array_equal(x, first[0]) and np.array_equal(y, first[1])
-
-
 def test_gathering_stays_on_the_device():
     source = fake()
     federation = pack(parts("rotated", source, clients=8), source)

@@ -1,7 +1,5 @@
 """Packing: the pool once, compact rows, and paddings that leave every client's samples alone."""
 
-import subprocess
-import sys
 import warnings
 
 import jax
@@ -15,8 +13,7 @@ from cfljax.federation.common import deal, even_sizes, group_blocks, mirror, pro
 from cfljax.federation.labels import Classes, classes
 from cfljax.federation.pack import count_bytes, pack
 from cfljax.types import Parts
-from tests.federation.helpers import fake, parts, real, with_users
-from tests.padding import pad
+from tests.federation.helpers import fake, parts, with_users
 
 
 def held(split, c):
@@ -27,13 +24,6 @@ def held(split, c):
 def images(federation, split, c):
     rows = held(split, c)
     return federation.pool.x[rows], federation.pool.y[rows]
-
-
-def same_clients(a, b, at=None):
-    at = range(len(a.uid)) if at is None else at
-    for name in ("train", "test"):
-        for i, j in enumerate(at):
-            assert all(map(np.array_equal, images(a, getattr(a, name), i), images(b, getattr(b, name), j)))
 
 
 @pytest.mark.parametrize("options", [{}, {"test": "global"}, {"samples_per_client": 10}])
@@ -136,38 +126,6 @@ def test_arrivals_are_kept():
     assert pack(parts("iid", source, clients=3), source, arrive=np.array([0, 5, 9])).arrive.tolist() == [0, 5, 9]
 
 
-@pytest.mark.parametrize("options", [{}, {"test": "global"}])
-def test_padding_adds_dummies_and_garbage_and_moves_nobodys_samples(options):
-    source = fake()
-    plain = pack(parts("rotated", source, clients=8, **options), source)
-    padded = pad(plain, clients=3, samples=5, rng=np.random.default_rng(1))
-    same_clients(plain, padded)
-    assert padded.uid[8:].tolist() == [-1] * 3 == padded.group[8:].tolist() and padded.clients == 11
-    assert padded.train.count[8:].sum() == padded.test.count[8:].sum() == 0
-    assert padded.train.longest == plain.train.longest + 5 and padded.test.longest == plain.test.longest + 5
-    assert len(padded.train.rows) == len(plain.train.rows) + 8 * 5
-    assert padded.view.of.shape == (11,) and padded.train.start.dtype == np.int32
-    same_clients(plain, pad(plain))
-
-
-@pytest.mark.parametrize("options", [{}, {"test": "global"}])
-def test_reordering_moves_clients_with_all_they_have(options):
-    source = fake()
-    plain = pack(parts("rotated", source, clients=8, **options), source, arrive=np.arange(8))
-    order = np.random.default_rng(0).permutation(8)
-    moved = plain.take(order)
-    same_clients(moved, plain, order)
-    for name in ("uid", "group", "arrive"):
-        assert np.array_equal(getattr(moved, name), np.asarray(getattr(plain, name))[order])
-    assert np.array_equal(moved.view.of, plain.view.of[order])
-
-
-def test_packing_mnist_costs_the_pool():
-    source = real("mnist")
-    federation = pack(parts("fedprox", source), source, "pixel")
-    assert count_bytes(federation) < 56e6 and federation.pool.x.dtype == np.uint8
-
-
 sizes_of_groups = st.integers(1, 60)
 
 
@@ -228,13 +186,6 @@ def test_a_shared_test_set_is_everybodys_and_as_long_as_it_is():
     source = fake()
     shared = pack(parts("iid", source, clients=6, test="global"), source).test
     assert shared.shared and shared.longest == 300 and set(np.asarray(shared.count)) == {300}
-
-
-def test_importing_partitions_is_light():
-    code = (
-        "import sys, cfljax.federation as f; assert 'iid' in f.PARTITIONS; assert 'cfljax.federation.ungrouped' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -69,12 +69,8 @@ def test_owners_of_the_training_samples_alone_are_refused(home, capsys):
     assert "test.csv: has no column user" in said and "--drop user" in said
     imported(home / "train.csv", "--test", home / "test.csv", "--drop", "user")
     assert data.load("train").user_train is None
-    arrays = {
-        "x_train": np.ones((6, 2), np.float32),
-        "y_train": np.arange(6) % 2,
-        "x_test": np.ones((2, 2), np.float32),
-        "y_test": [0, 1],
-    }
+    x = np.ones((6, 2), np.float32)
+    arrays = {"x_train": x, "y_train": np.arange(6) % 2, "x_test": x[:2], "y_test": [0, 1]}
     np.savez(home / "z.npz", **arrays, user_train=np.arange(6) // 3)
     assert "the training samples have owners" in refused(capsys, home / "z.npz")
     (home / "folder").mkdir()

@@ -110,10 +110,8 @@ def test_leafs_tweets_keep_their_classes(home):
     imported(leaf(home / "tweets", {"anna": (tweets, [1, 0])}, {"anna": (tweets, [1, 0])}), "--length", "4")
     source = data.load("tweets")
     assert source.classes == 2 and source.y_train.tolist() == [1, 0]
-    assert [shown(home, "tweets", x) for x in source.x_train] == ["good day", "bad bad day"] and source.x_train[0, 2:].tolist() == [
-        0,
-        0,
-    ]
+    assert [shown(home, "tweets", x) for x in source.x_train] == ["good day", "bad bad day"]
+    assert source.x_train[0, 2:].tolist() == [0, 0]
 
 
 def parquet(file, n=20, **more):

@@ -110,8 +110,3 @@ def test_a_broken_gradient_is_the_least_similar():
     gradient = np.array([[np.nan, 0.0], [1e6, 0.0]], np.float32)
     broken, far = compiled(move_similarity, gradient, np.ones(2, np.float32), how="euclidean")
     assert broken < far < 0
-
-
-def test_what_one_participant_does_not_know_is_its_own():
-    losses = np.array([[1.0, np.nan, 2.0], [1.0, np.inf, 3.0]], np.float32)
-    assert compiled(least_loss, losses).tolist() == [0, 1, 0]

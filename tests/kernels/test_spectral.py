@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from cfljax.kernels.blocks import squared_distances
 from cfljax.kernels.cosine import madc
 from cfljax.kernels.spectral import edc_between, edc_embedding, leading_directions
 from tests.kernels.compiled import compiled
@@ -108,11 +107,3 @@ def test_madc_leaves_out_both_ends(n):
     mask = np.arange(n) != n - 1
     cosines[-1, :-1] = np.nan
     np.testing.assert_allclose(compiled(madc, cosines, mask), plain_madc(cosines, range(n - 1)), atol=1e-5)
-
-
-def test_shapes_that_do_not_fit_are_refused():
-    for kernel in (madc, lambda x, mask: leading_directions(x, 2, mask), lambda x, mask: edc_embedding(x, 2, mask)):
-        with pytest.raises((AssertionError, TypeError)):
-            kernel(np.eye(4, dtype=np.float32), np.ones(1, bool))
-    with pytest.raises(AssertionError):
-        squared_distances(np.ones((3, 4), np.float32), np.ones((2, 1), np.float32))

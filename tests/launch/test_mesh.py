@@ -33,23 +33,9 @@ def test_eight_devices_agree_with_one():
 
 
 @pytest.mark.long
-def test_an_optimiser_of_the_server_takes_the_same_steps_on_eight_devices():
-    every(["served:ifca"])
-
-
-@pytest.mark.long
-def test_where_samples_are_dealt_out_the_results_are_the_same():
-    every(["sharded:ifca"])
-
-
-@pytest.mark.long
-def test_what_clients_keep_and_choose_by_chance_is_the_same_on_eight_devices():
-    every(["kept:ifca"])
-
-
-@pytest.mark.long
-def test_who_is_under_way_is_the_same_on_eight_devices():
-    every(["buffered:ifca"])
+@pytest.mark.parametrize("how", ["served", "sharded", "kept", "buffered"])
+def test_so_they_do_with_a_server_with_dealt_samples_with_what_clients_keep_and_under_way(how):
+    every([f"{how}:ifca"])
 
 
 @pytest.mark.long

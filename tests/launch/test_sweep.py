@@ -21,15 +21,17 @@ from cfljax.launch.sweep import Options, carry_out
 from cfljax.store import DamagedWarning, Store
 
 QUIET = Options(quiet=True)
+DATA = {"name": "blobs", "samples": 200, "partition": "label_permutation", "groups": 2, "clients": 6}
+TRAIN = {"rounds": 3, "participation": 4, "lr": 0.1}
 
 
 def spec(*sets, **tables):
     return read_spec(
         {
             "name": "test",
-            "data": {"name": "blobs", "samples": 200, "partition": "label_permutation", "groups": 2, "clients": 6},
+            "data": DATA,
             "model": {"name": "mclr"},
-            "train": {"rounds": 3, "participation": 4, "lr": 0.1},
+            "train": TRAIN,
             "method": [{"name": "fedavg"}, {"name": "fedprox", "mu": [0.1, 1.0]}],
             "seeds": [0, 1],
         }
@@ -286,15 +288,7 @@ def test_where_enough_is_kept_nothing_is_told(tmp_path):
 
 
 def test_run_from_python_is_the_run_of_the_sweep(whole):
-    result = cfljax.run(
-        "fedavg",
-        {"name": "blobs", "samples": 200, "partition": "label_permutation", "groups": 2, "clients": 6},
-        "mclr",
-        rounds=3,
-        participation=4,
-        lr=0.1,
-        seed=1,
-    )
+    result = cfljax.run("fedavg", DATA, "mclr", **TRAIN, seed=1)
     unit = units(whole[0])[result.run]
     assert np.array_equal(result.history["accuracy"], unit.arrays["history/accuracy"])
     assert result.models.shape == (1, 36) and result.labels.tolist() == [0] * 6

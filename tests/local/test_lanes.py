@@ -34,20 +34,16 @@ def choice(*given, machine=machines.gpu(), **more):  # noqa: B008
     return execution.choose(run, assemble.model_of(run, federation), federation, machine)
 
 
-@pytest.mark.parametrize(
-    ("name", "lanes", "stream"),
-    [
-        rarely("ifca", 2, 0),
-        rarely("local", 2, 0),
-        rarely("joint", 2, 3),
-        rarely("fedgroup", 2, 3),
-        rarely("cfl_mgd", 0, 2),
-        rarely("ifca", 0, 2),
-        ("ifca", 3, 4),
-    ],
-)
-def test_some_at_a_time_as_one_after_another(name, lanes, stream):
-    (alone,), (some,) = play.on_nine(name), play.on_nine(name, work={"lanes": lanes, "stream": stream})
+TWO, THREE, BLOCKS = {"lanes": 2}, {"lanes": 2, "stream": 3}, {"stream": 2}
+TOGETHER = [rarely(*each) for each in (("ifca", TWO), ("local", TWO), ("joint", THREE), ("fedgroup", THREE))]
+TOGETHER += [("ifca", {"lanes": 3, "stream": 4}), ("fedgroup", BLOCKS)]
+TOGETHER += [rarely(name, BLOCKS | {"lanes": 0}) for name in ("cfl_mgd", "ifca")]
+TOGETHER += [rarely(name, BLOCKS) for name in ("fedprox", "ifca", "joint", "cfl_mgd")]
+
+
+@pytest.mark.parametrize(("name", "work"), TOGETHER, ids=str)
+def test_some_at_a_time_as_one_after_another(name, work):
+    (alone,), (some,) = play.on_nine(name), play.on_nine(name, work=work)
     assert np.array_equal(alone.labels, some.labels)
     assert np.abs(alone.models - some.models).max() < 1e-5
     for number in ("accuracy", "train_loss", "discrepancy", "nonfinite"):
@@ -67,20 +63,6 @@ def test_those_of_about_equal_work_are_trained_together():
     assert sorted(together) == [[-1, 6], [0, 5], [1, 3], [2, 4]]
 
 
-def test_a_round_is_predicted_by_its_blocks():
-    steps = lanes.typical_steps(np.array([1, 40, 7, 3]), 8)
-    assert steps.tolist() == [40, 40, 7, 7, 3, 3, 1, 1] and lanes.typical_steps(steps, 2).tolist() == [7, 1]
-    assert lanes.pack(steps, 0) == (40, 320) and lanes.pack(steps, 1) == (102, 102)
-    assert lanes.pack(steps, 3) == (40 + 7 + 1, 3 * 48)
-
-
-def test_blocks_of_participants_are_cut_one_by_one():
-    steps = np.array([9, 8, 7, 6, 5, 4, 3, 2])
-    assert lanes.pack(steps, 2, 3) == (9 + 7 + 6 + 4 + 3, 2 * 29)
-    assert lanes.pack(steps, 5, 3) == lanes.pack(steps, 0, 3) == (9 + 6 + 3, 3 * 18)
-    assert lanes.pack(steps, 0, 50) == lanes.pack(steps, 50) == (9, 8 * 9)
-
-
 def test_participants_in_blocks_are_trained_in_even_parts_of_them():
     equal, unequal = np.full(1000, 5), np.arange(1000)[::-1] ** 3
     for block in (0, 1, 60, 130, 300, 1000):  # of 130, 128 would leave two to wait for
@@ -88,24 +70,6 @@ def test_participants_in_blocks_are_trained_in_even_parts_of_them():
     assert [lanes.choose_width(unequal, block) for block in (0, 600, 130, 60)] == [250, 300, 0, 0]
     steep = np.append([10_000] * 300, [1] * 9_700)
     assert lanes.choose_width(steep) == 313 and lanes.choose_width(steep, 2500) == 313
-
-
-@pytest.mark.parametrize("law", [1.01, 1.3, 2.0])
-@pytest.mark.parametrize("participants", [20, 128, 255, 300, 1000, 10_000])
-def test_the_best_width_is_about_as_good_as_any(participants, law):
-    sizes = np.minimum(5000, np.random.default_rng(0).pareto(law, 1000) * 30 + 1).astype(int)
-    steps, begin = lanes.typical_steps(sizes, participants), lanes.pack(lanes.typical_steps(sizes, participants), 0)
-    found = lanes.pack(steps, lanes.choose_width(steps))
-
-    def price(of):
-        return of.in_a_row / begin.in_a_row + of.computed / steps.sum()
-
-    others = range(lanes.MIN_LANES, participants, max(1, participants // 200))
-    assert price(found) <= 1.06 * min([price(begin), *(price(lanes.pack(steps, width)) for width in others)])
-    if participants >= 10_000:
-        assert found.in_a_row <= 2.2 * begin.in_a_row and found.computed <= 2.2 * steps.sum()
-    if participants <= lanes.MIN_LANES:
-        assert found == begin
 
 
 def test_an_accelerator_trains_some_unequal_clients_side_by_side_and_a_cpu_one():

@@ -22,8 +22,8 @@ from cfljax.local.rounds import Mixing, train_and_mix
 from cfljax.local.schedule import Work, group_steps
 from cfljax.local.sizes import GRAM_SIZES, gram_sizes
 from cfljax.types import Cohort, Jobs, Plan, Traffic
-from tests import machines, play, toy
-from tests.often import every, rarely
+from tests import machines, toy
+from tests.often import rarely
 
 PULLS = {
     "proximal to another model": ({"mu": 0.5}, True, False),
@@ -119,10 +119,7 @@ def test_a_masked_client_costs_no_step_and_keeps_its_velocity():
 @pytest.mark.parametrize("way", ["carried along", "full"])
 @pytest.mark.parametrize("most", [0, 4096])
 def test_a_client_without_samples_stays_where_it_was(way, most):
-    federation, (work, hidden) = toy.federation(), WORKS[way]
-    count = np.array(federation.train.count)
-    count[4] = 0
-    federation = toy.replace(federation, train=toy.replace(federation.train, count=jax.device_put(count)))
+    federation, (work, hidden) = toy.without_samples(toy.federation(), 4), WORKS[way]
     _, updates = trained(ALL, federation, toy.model(hidden), most, **work, summed=False)
     assert not updates.delta[4].any() and updates.delta[5].any()
 
@@ -142,15 +139,6 @@ def test_the_gram_form_is_for_models_whose_first_layer_it_is_exact_for():
     assert gram.first_layer(toy.model(5)) is not None
     assert gram.first_layer(models.build("cnn", {"channels": [2], "dense": [3]}, (8, 8), 4)) is None
     assert gram.first_layer(models.from_module((lambda key: jnp.zeros((6, 4)), lambda w, x: x @ w), (6,), 4)) is None
-
-
-@pytest.mark.parametrize("name", every(("fedprox", "ifca", "joint", "cfl_mgd", "fedgroup"), often=("fedgroup",)))
-def test_participants_in_blocks_as_all_at_once(name):
-    (whole,), (blocks,) = play.on_nine(name), play.on_nine(name, work={"stream": 2})
-    assert np.array_equal(whole.labels, blocks.labels)
-    assert np.abs(whole.models - blocks.models).max() < 1e-5
-    for number in ("accuracy", "train_loss", "discrepancy", "nonfinite"):  # the toy model is shorter than a sketch
-        assert np.allclose(whole.history[number], blocks.history[number], rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
 def test_the_discrepancy_of_sketched_updates_is_near():

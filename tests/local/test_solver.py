@@ -88,12 +88,6 @@ def test_agrees_with_a_plain_loop_over_one_client(case, way):
         assert error < 1e-5 * max(1.0, np.abs(want - start).max())
 
 
-def test_a_client_takes_its_own_number_of_steps():
-    federation = toy.federation(clients=5)
-    updates, _ = fit(federation, toy.model(7), epochs=2)
-    assert np.array_equal(updates.steps, 2 * -(-np.asarray(federation.train.count) // 5))
-
-
 @pytest.mark.parametrize("batch", [5, rarely(64)])
 def test_extra_samples_change_no_bit_of_minibatch_training(batch):
     federation, model = toy.federation(clients=5), toy.model(7)

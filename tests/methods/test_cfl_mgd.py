@@ -91,12 +91,6 @@ def test_a_broken_client_breaks_no_buffer():
         assert np.isfinite(states[-1].models).all() and np.isfinite(states[-1].memory).all()
 
 
-def test_it_runs_in_the_engine():
-    (out,) = play.batch("cfl_mgd", federation(), 2, 2, work=WORK, clusters=3, beta=0.9, **DEFAULTS)
-    assert out.history["scored"][-1] == 8 and (out.labels[-1] < 0).any()
-    assert out.history["bytes_up"][-1] == 2 * 2 * 2 * 4 * toy.model().size
-
-
 def test_another_momentum_or_optimiser_is_refused():
     config = METHODS.check("cfl_mgd", {}, "method.cfl_mgd")
     for table in ({"momentum": 0.9}, {"optimizer": "adam"}):

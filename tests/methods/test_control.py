@@ -42,12 +42,6 @@ def play_on(name, way=WAYS["batches"], hyper=None, made=None, rounds=ROUNDS, par
     return play.rounds(name, made or federation(), rounds, participants, SEED, hyper=hyper, work=way, **options)
 
 
-def without_samples(client):
-    count = np.asarray(federation().train.count).copy()
-    count[client] = 0
-    return toy.replace(federation(), train=toy.replace(federation().train, count=jnp.asarray(count)))
-
-
 def alike(state, models, control, own):
     """Whether a state is that of a plain program."""
     pairs = ((state.models, models), (state.control, control), (state.own, own))
@@ -97,27 +91,6 @@ def test_inside_true_groups_each_has_a_model_and_a_control():
 def test_groups_must_be_known(name):
     with pytest.raises(SpecError, match=f'"{name}" with groups = "true" needs the true group of every client'):
         play_on(name, groups="true")
-
-
-def test_the_first_round_of_scaffold_is_that_of_fedavg():
-    first, average = (play_on(name, rounds=2, average="uniform") for name in ("scaffold", "fedavg"))
-    assert np.allclose(first.models(1), average.models(1), atol=1e-6)
-    assert not np.allclose(first.models(2), average.models(2), atol=1e-3)
-
-
-def test_where_all_clients_are_alike_scaffold_is_fedavg():
-    made = toy.identical(federation())
-    one, other = (play_on(n, WAYS["all samples"], made=made, participants=None, average="uniform") for n in ("scaffold", "fedavg"))
-    assert np.allclose(one.models(), other.models(), atol=1e-5) and np.abs(one.states[-1].own).max() > 1e-2
-
-
-def test_without_a_pull_the_first_round_of_feddyn_goes_twice_as_far_as_fedavg():
-    average, other = (
-        play_on("fedavg", rounds=1, participants=None, average="uniform"),
-        play_on("feddyn", hyper={"alpha": 1e-6}, rounds=1, participants=None),
-    )
-    start = toy.start(SEED)
-    assert np.allclose(other.models()[0] - start, 2 * (average.models()[0] - start), atol=1e-5)
 
 
 @functools.cache
@@ -194,7 +167,7 @@ def test_with_noise_nobody_sees_that_every_update_was_broken():
 
 @both
 def test_a_client_without_samples_does_not_count(name):
-    made = without_samples(3)
+    made = toy.without_samples(federation(), 3)
     out = play_on(name, made=made, participants=7)
     assert np.allclose(out.states[-1].control[0], np.asarray(out.states[-1].own).sum(axis=0) / 6, atol=1e-6)
     assert not np.any(out.states[-1].own[3])

@@ -6,13 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax import keys
 from cfljax.engine.program import Settings
 from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
-from cfljax.methods.fedgroup import Compass
 from tests import play, toy
 from tests.often import rarely
 from tests.reference import plain
@@ -64,17 +62,6 @@ def test_agrees_with_a_plain_loop_over_clients(options):
     assert [int(i.diag["members"].sum()) for i in infos] == assigned[1:]
 
 
-def test_groups_start_at_the_mean_of_their_founders():
-    (mean,), _, _ = play.rounds("fedgroup", federation(), rounds=0, work=WORK, **BASE)
-    np.testing.assert_allclose(mean.models - toy.start().astype(np.float32), mean.memory.directions, atol=1e-6)
-
-
-def test_cold_start_finds_the_true_groups():
-    states, _, _ = play.rounds("fedgroup", federation(), rounds=4, participants=4, work=WORK, **BASE)
-    guess, group = np.asarray(states[0].guess), np.asarray(federation().group)
-    assert np.array_equal(guess == guess[0], group == group[0])
-
-
 @pytest.mark.parametrize("newcomer", ["initial", "latest"])
 def test_clients_without_a_group_are_scored_with_the_one_they_would_join(newcomer):
     options = BASE | ({} if newcomer == "initial" else LATEST)
@@ -98,27 +85,6 @@ def test_whoever_is_scored_without_a_group_gets_the_learning_rate_of_the_round()
     (out,) = simulate(Assembled(pair, model, federation(), Settings(3, 4, evaluations=4)), [0], [hyper])
     by_zeros = np.abs(out.history["loss"] - np.log(4)) < 1e-5
     assert by_zeros.tolist() == [False, False, True, True]
-
-
-def test_one_group_of_everybody_from_the_initial_model_is_fedavg():
-    same, other = _grouped(np.zeros(12, np.int32)), play.rounds("fedavg", federation(), 3, 4, work=WORK)
-    np.testing.assert_allclose(same.models()[0], other.models()[0], atol=1e-6)
-
-
-def test_the_true_groups_from_the_initial_model_are_the_oracle():
-    same, other = _grouped(np.asarray(federation().group)), play.rounds("oracle", federation(), 3, 4, work=WORK)
-    np.testing.assert_allclose(same.models(), other.models(), atol=1e-6)
-    assert np.array_equal(same.labels(), other.labels())
-
-
-def _grouped(labels):
-    """Three rounds from the state in which the clients have these groups, all at w_0, and nobody has pre-trained."""
-    w0 = toy.start().astype(np.float32)
-    compass = Compass(w0, np.zeros((2, w0.size), np.float32), np.ones(2, bool), np.ones(2, bool), np.zeros(len(labels), bool))
-    setup = {"models": np.stack([w0, w0]), "labels": labels, "guess": labels, "memory": compass}
-    options = BASE | {"mu": 0.0, "eta_g": 0.0}
-    state = play.prepared("fedgroup", WORK, **options).method.init(keys.root(0), federation(), {}, setup)
-    return play.rounds("fedgroup", federation(), 3, 4, work=WORK, state=state, **options)
 
 
 def test_a_broken_founder_is_left_out_and_joins_later():

@@ -1,7 +1,5 @@
 """Error feedback (`train.compress.feedback`) against a plain numpy program, what it conserves, where it helps, and who has it."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +16,7 @@ from cfljax.methods import METHODS
 from cfljax.types import Jobs
 from tests import play, toy
 from tests.often import every, rarely
+from tests.play import seven_clients as federation
 from tests.reference import feedback, plain
 
 SEED, ROUNDS, PARTICIPANTS, KEEP = 5, 6, 5, 0.15
@@ -27,11 +26,6 @@ QUICK = ("ifca", "fedgroup")
 REFUSED = ("scaffold", "feddyn", "cfl_mgd", "fedem", "fedrc", "ccs_rfedavg", "stocfl")
 ROW = np.random.default_rng(0).normal(size=200).astype(np.float32)
 arrived = jax.jit(receive_all, static_argnums=0)
-
-
-@functools.cache
-def federation():
-    return toy.federation("dirichlet", clients=7, alpha=0.5)
 
 
 def played(name="fedavg", sending=TOP, made=None, rounds=ROUNDS, participants=PARTICIPANTS, hyper=None, work=None, **options):
@@ -176,19 +170,6 @@ def test_where_true_groups_change_clients_take_along_what_they_keep():
     followed = found.method.follow(found.states[-1], toy.replace(made, group=jnp.ones(7, jnp.int32)))
     assert (np.asarray(found.method.models(followed)[1]) == 1).all()
     np.testing.assert_array_equal(followed.residual, found.states[-1].residual)
-
-
-@pytest.mark.long
-def test_batches_resume_and_hold_residuals_for_each_run():
-    work, hypers = {"batch": 5, "sending": TOP, "sequential": False}, ({}, {"lr": 0.2})
-    batch = functools.partial(play.batch, "fedavg", federation(), 4, PARTICIPANTS, work=work)
-    saved = []
-    whole = batch([0, 1], hypers, chunk_rounds=2, checkpoint=lambda make: saved.append(make()))
-    for seed, hyper in enumerate(hypers):
-        (alone,) = batch([seed], (hyper,))
-        np.testing.assert_allclose(whole[seed].models, alone.models, atol=1e-6)
-    again = batch([0, 1], hypers, chunk_rounds=2, resume=saved[0])
-    assert all(play.unlike(one, other) == [] for one, other in zip(whole, again, strict=True))
 
 
 @pytest.mark.parametrize("name", REFUSED)

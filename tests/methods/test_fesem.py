@@ -44,16 +44,6 @@ def test_agrees_with_a_plain_program_of_the_authors(participants, clusters, comp
     np.testing.assert_array_equal(method.score(states[-1], whole, {}), states[-1].labels)
 
 
-def test_finds_the_groups_with_equal_centres_where_fedgroups_program_stays_with_one():
-    whole = toy.federation("label_permutation", clients=12, groups=3, seed=4)
-    used = {}
-    for program in ("authors", "fedgroup"):
-        options = {"clusters": 3, "program": program, "model": toy.model(HIDDEN)}
-        states, _, _ = play.rounds("fesem", whole, 8, 12, lr=0.3, work=WORK, **options)
-        used[program] = len(set(np.asarray(states[-1].labels).tolist()))
-    assert used == {"authors": 3, "fedgroup": 1}
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -1,5 +1,4 @@
-"""Parts of models that do not train in the rounds (`train.freeze`): against a plain numpy program, in all ways of training, what is
-sent, and refusals."""
+"""Parts of models that do not train in the rounds (`train.freeze`): against a plain numpy program, in all ways of training."""
 
 import numpy as np
 import pytest
@@ -12,22 +11,10 @@ from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble
 from cfljax.experiment.execution import choose
 from cfljax.local.parts import divide_model
-from cfljax.methods import METHODS
-from tests import play, toy
-from tests.methods.test_parts import (
-    HEAD,
-    METHODS_IN_PARTS,
-    MODEL,
-    NET,
-    PARTICIPANTS,
-    ROUNDS,
-    SEED,
-    federation,
-    run,
-    starts,
-    two_rounds,
-)
+from tests import play
+from tests.methods.test_parts import HEAD, METHODS_IN_PARTS, MODEL, NET, PARTICIPANTS, ROUNDS, SEED, run, starts, two_rounds
 from tests.often import every, rarely
+from tests.play import seven_clients as federation
 from tests.reference import parts, plain
 
 FROZEN = np.where(HEAD, "frozen", "cluster")
@@ -109,56 +96,6 @@ def test_a_frozen_first_layer_needs_no_gram_matrix_and_a_frozen_head_may_have_on
     gram = {"plan": {"gram": 500}}
     assert planned(gram | {"freeze": "head"})[0].gram_sizes and planned(gram, "fedbabu")[0].gram_sizes
     assert not planned(gram | {"freeze": "body"})[0].gram_sizes
-
-
-BOTH_MODELS = {"name": "ifca", "clusters": 2}
-BODY, HEAD_SIZE = 49, 32
-
-
-@pytest.mark.parametrize(
-    ("method", "train", "down", "up"),
-    [
-        ("fedbabu", {}, BODY, BODY),
-        rarely("fedavg", {"freeze": "body"}, HEAD_SIZE, HEAD_SIZE),
-        (BOTH_MODELS, {"freeze": "head"}, 2 * BODY, BODY),
-        rarely(BOTH_MODELS, {"freeze": ["head"], "parts": {"body": "all"}}, BODY, BODY),
-        rarely("fedavg", {"freeze": ["head", "dense_0/bias"]}, 42, 42),
-        rarely("fedbabu", {"compress": {"name": "topk", "keep": 0.5}}, BODY, 2 * 25),
-    ],
-    ids=str,
-)
-def test_what_is_frozen_is_not_sent(method, train, down, up):
-    data = {"name": "blobs", "samples": 300, "features": 6, "classes": 4, "partition": "iid", "clients": 9}
-    more = {"rounds": 2, "participation": 5, "finetune_steps": 2}
-    history = cfljax.run(method, data, {"name": "mlp", "hidden": [7]}, train=more | train).history
-    assert (float(history["bytes_down"][-1]) / 40, float(history["bytes_up"][-1]) / 40) == (down, up)
-
-
-@pytest.mark.parametrize(
-    ("method", "train", "told"),
-    [
-        ("ditto", {"freeze": "head"}, "train.freeze with method.ditto: it keeps other models"),
-        ("fedper", {"freeze": "body"}, r"train.freeze with method.fedper: it has parts itself \(head = \"client\"\)"),
-        ("fedbabu", {"parts": {"body": "all"}}, r"train.parts with method.fedbabu: it has parts itself \(head = \"frozen\"\)"),
-        ("fedavg", {"freeze": ["body", "head"]}, "train.freeze: no shared part is left to train"),
-        ("fedavg", {"freeze": "head", "parts": {"head": "all"}}, 'train.freeze = "head": train.parts lists it too'),
-        ("fedavg", {"freeze": "conv"}, 'has no parameters "conv"'),
-        ("fedavg", {"freeze": []}, r"train.freeze = \[\]: must name a part"),
-        ("fedavg", {"freeze": "head", "schedule": "alternate"}, 'train.freeze = .*schedule = "alternate" trains body and head'),
-        ("fedbabu", {"schedule": "alternate"}, "train.schedule = .*does not train in the rounds"),
-        ("fedavg", {"finetune_steps": -1}, "train.finetune_steps = -1: must be at least 0"),
-        ({"name": "ifca", "clusters": "auto"}, {"freeze": "head"}, "train.freeze with method.ifca: .*number of clusters"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(method, train, told):
-    with pytest.raises(SpecError, match=told) as caught:
-        cfljax.run(method, "digits", "mlp", rounds=1, train=train)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_model_of_one_layer_has_no_head_to_freeze():
-    with pytest.raises(SpecError, match="one layer"):
-        divide_model(toy.model(), METHODS.entry("fedbabu").options.parts)
 
 
 def test_a_part_and_a_list_with_it_are_the_same_run():

@@ -130,20 +130,12 @@ def test_sattler_leaves_small_clusters_whole():
     assert cfl_sattler.split(state, uid, 9.0, 0.0, CLIENTS - 1, 1).labels.any()
 
 
-def test_sattler_reordered_clients_take_their_labels_along():
-    order = np.array([5, 2, 7, 0, 6, 1, 4, 3])
-    out = sattler(jax.device_put(federation().take(order)))
-    assert np.array_equal(out.labels(), sattler().labels()[order])
-
-
 def test_sattler_has_no_more_clusters_than_room():
     with pytest.raises(SpecError, match="max_clusters = 4"):
         sattler(eps1=9.0, eps2=0.0)
 
 
-def test_sattler_survives_a_broken_client_and_identical_ones():
-    out = sattler(toy.broken(federation(), 1))
-    assert np.isfinite(out.models()).all() and all(i.nonfinite > 0 for i in out.infos)
+def test_sattler_survives_identical_clients():
     alike = sattler(toy.identical(federation()), eps1=9.0, eps2=0.0, rounds=2)
     assert np.isfinite(alike.models()).all()
 
@@ -245,15 +237,7 @@ def test_fl_hc_finds_the_groups_and_counts_what_is_sent():
     assert [int(i.traffic.vectors_down) for i in out.infos] == [8, 8, 5 + 8, 5]
 
 
-def test_with_a_wide_threshold_fl_hc_is_fedavg():
-    out = fl_hc(threshold=1e9, participants=CLIENTS)
-    average = play.rounds("fedavg", federation(), ROUNDS, None, SEED)
-    assert np.allclose(out.models()[0], average.models()[0], atol=1e-6)
-
-
-def test_fl_hc_survives_broken_clients_and_has_no_more_clusters_than_room():
-    out = fl_hc(toy.broken(federation(), 1))
-    assert np.isfinite(out.models()).all() and out.labels()[1] >= 0
+def test_fl_hc_has_no_more_clusters_than_room():
     with pytest.raises(SpecError, match="max_clusters = 7"):
         fl_hc(threshold=0.0)
 
@@ -367,11 +351,6 @@ def test_a_wide_threshold_is_fedavg_and_a_narrow_one_is_everybody_alone():
     assert np.allclose(out.models()[0], average.models()[0], atol=1e-6)
     assert run_pacfl(threshold=0.0).labels().tolist() == list(range(6))
     assert not run_pacfl(toy.identical(classes()), threshold=0.0).labels().any()
-
-
-def test_pacfl_survives_a_client_of_broken_samples():
-    out = run_pacfl(toy.broken(classes(), 1))
-    assert np.isfinite(out.models()).all()
 
 
 def test_pacfl_newcomers_join_the_cluster_with_the_least_loss():

@@ -52,13 +52,6 @@ def test_choosing_and_training_in_one_go_agrees_with_it_too():
         assert np.allclose(a.train_loss, b.train_loss, rtol=1e-5) and np.allclose(a.discrepancy, b.discrepancy, rtol=1e-4)
 
 
-def test_one_cluster_is_fedavg():
-    full = {"steps": 2, "batch": "full"}
-    ours, _, method = play.rounds("ifca", federation(), rounds=2, work=full, clusters=1, average="samples")
-    theirs, _, fedavg = play.rounds("fedavg", federation(), rounds=2, work=full)
-    np.testing.assert_allclose(play.models_of(method, ours)[0], play.models_of(fedavg, theirs)[0], atol=1e-7)
-
-
 def test_gradients_are_divided_by_all_participants():
     eight, ids = federation(), np.arange(5, dtype=np.int32)
     present, divided = Cohort(ids, ids < 4, np.ones(5, np.float32), np.int32(0)), jax.jit(shares_of_all, static_argnums=(3, 4))
@@ -66,28 +59,6 @@ def test_gradients_are_divided_by_all_participants():
     for average, weight in (("uniform", np.ones(8)), ("samples", n)):
         got, total = np.asarray(divided(which, eight, present, 2, average))[1], weight[:4].sum()
         np.testing.assert_allclose(got, [0, weight[1] / total, weight[2] / total, 0, 0], rtol=1e-6)
-
-
-def test_every_participant_gets_all_models_and_sends_one():
-    _, infos, _ = play.rounds("ifca", federation(), rounds=1, work=WORK, clusters=3, **DEFAULTS)
-    assert [int(n) for n in infos[0].traffic] == [3 * 5, 5, 0, 0]
-
-
-def test_a_broken_client_harms_nobody_else():
-    broken = toy.broken(federation(), 2)
-    states, infos, method = play.rounds("ifca", broken, rounds=2, work=WORK, clusters=3, participants=5, **DEFAULTS)
-    assert np.isfinite(play.models_of(method, states)[0]).all()
-    took_part = [2 in plain.cohort(0, t, np.arange(8), 5) for t in range(2)]
-    assert [bool(info.nonfinite) for info in infos] == took_part
-    assert any(took_part)
-
-
-def test_a_cluster_that_nobody_chooses_keeps_its_model():
-    alike = federation()
-    states, infos, _ = play.rounds("ifca", alike, rounds=1, work=WORK, clusters=3, **DEFAULTS)
-    chosen = set(np.asarray(states[1].labels).tolist())
-    for k in range(3):
-        assert np.array_equal(states[0].models[k], states[1].models[k]) == (k not in chosen)
 
 
 def test_clients_without_a_cluster_are_scored_by_their_own_choice():

@@ -22,13 +22,7 @@ NAMES = {"how": "similarity", "reseeding": "reseed"}
 CASES = {
     "defaults": {},
     "literal": {"how": "literal", "reseeding": "always"},
-    "euclidean, summed, further steps": {
-        "how": "euclidean",
-        "summed": True,
-        "local_steps": 5,
-        "reseeding": "never",
-        "average": "samples",
-    },
+    "euclidean": {"how": "euclidean", "summed": True, "local_steps": 5, "reseeding": "never", "average": "samples"},
 }
 
 

@@ -63,17 +63,6 @@ def test_stocfl_follows_the_plain_program(made, average, tau, lam, first):
     assert late or made is federation  # clusters that have models become one, too
 
 
-def test_stocfl_s_global_model_is_fedavg_and_one_cluster_without_a_pull_is_it():
-    one, average = (
-        stochastic(federation(), tau=-1.0, lam=0.0),
-        play.rounds("fedavg", federation(), 6, PARTICIPANTS, SEED, work=WORK),
-    )
-    assert np.allclose(one.models()[[0, -1]], average.models(), atol=1e-6)
-    several = stochastic(federation(), tau=0.3, lam=0.0)
-    assert np.allclose(several.models()[-1], average.models()[0], atol=1e-6)
-    assert not np.allclose(several.models()[0], average.models()[0], atol=1e-2)
-
-
 def test_the_two_sums_of_a_round_of_stocfl_get_noise_that_is_not_the_same():
     alone = {"max_clusters": 1, "lam": 0.0, "rounds": 1}  # then both sums are of the same updates
     quiet, noisy = (

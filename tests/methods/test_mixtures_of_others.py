@@ -1,7 +1,5 @@
 """Methods that give each client a mixture of the others' models, against plain numpy programs."""
 
-import functools
-
 import numpy as np
 import pytest
 
@@ -9,16 +7,12 @@ from cfljax.config import Train
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from tests import play, toy
+from tests.play import seven_clients as federation
 from tests.reference import fedamp, pfedgraph, plain
 
 SEED, ROUNDS, PARTICIPANTS = 5, 4, 5
 NET = plain.Net(6, 4)
 AMP = {"alpha": 0.4, "sigma": 2.0, "lam": 0.5}
-
-
-@functools.cache
-def federation():
-    return toy.federation("dirichlet", clients=7, alpha=0.5)
 
 
 @pytest.mark.parametrize("changed", [{}, {"alpha": 9.0}, {"sigma": 0.05}, {"lam": 0.0}])

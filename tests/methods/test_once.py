@@ -90,16 +90,6 @@ def test_ari_is_taken_before_merging():
     assert float(method.extras(states[0])["ari"]) == pytest.approx(adjusted_rand_score(federation().group, settled), abs=1e-6)
 
 
-def test_ocfl_on_the_true_groups_is_the_oracle_and_on_one_cluster_fedavg():
-    method = play.prepared("ocfl", WORK, clients_per_cluster=14).method
-    for name, labels in (("oracle", np.asarray(federation().group)), ("fedavg", np.zeros(14, np.int32))):
-        given = {"models": np.tile(toy.start().astype(np.float32), (ROUND_UP, 1)), "labels": labels, "guess": labels, "extras": {}}
-        state = method.init(None, None, None, given)
-        same = play.rounds("ocfl", federation(), 2, 14, work=WORK, state=state, clients_per_cluster=14).models()
-        right = play.rounds(name, federation(), 2, 14, work=WORK).models()
-        np.testing.assert_allclose(same[: len(right)], right, atol=1e-6)
-
-
 def test_ocfl_draws_fewer_where_clients_drop_out_and_waits_for_late_ones():
     arrive = np.zeros(14, np.int32)
     arrive[[0, 3]] = 1

@@ -11,28 +11,12 @@ from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from tests import play, toy
 from tests.often import every
+from tests.play import seven_clients as federation
 from tests.reference import plain
 
 SEED, ROUNDS, PARTICIPANTS, LR = 5, 4, 5, 0.1
-REFUSED = {
-    "ditto",
-    "fedbcd",
-    "fedem",
-    "fedrc",
-    "cfl_mgd",
-    "stocfl",
-    "apfl",
-    "per_fedavg",
-    "pfedme",
-    "scaffold",
-    "fedrep",
-    "fedrod",
-    "fedgwc",
-}
-
-
-def federation():
-    return toy.federation("dirichlet", clients=7, alpha=0.5)
+REFUSED = {"ditto", "fedbcd", "fedem", "fedrc", "cfl_mgd", "stocfl", "apfl"}
+REFUSED |= {"per_fedavg", "pfedme", "scaffold", "fedrep", "fedrod", "fedgwc"}
 
 
 def played(name="fedavg", hyper=None, participants=PARTICIPANTS, rounds=ROUNDS, fed=None, **work):

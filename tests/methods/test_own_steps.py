@@ -1,7 +1,5 @@
 """APFL, pFedMe and Per-FedAvg against plain numpy programs, their identities and limits."""
 
-import functools
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,25 +8,15 @@ from cfljax.config import Train
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from tests import play, toy
+from tests.methods.test_control import WAYS, ways
 from tests.often import rarely
+from tests.play import seven_clients as federation
 from tests.reference import apfl, per_fedavg, pfedme, plain
 
 SEED, ROUNDS, PARTICIPANTS = 5, 4, 5
 NET = plain.Net(6, 4)
 NAMES = ("apfl", "pfedme", "per_fedavg")
-WAYS = {
-    "batches": {"batch": 5, "epochs": 1},
-    "single samples": {"batch": 1, "steps": 3},
-    "all samples": {"batch": "full", "epochs": 2},
-}
-FIRST, *OTHERS = WAYS.values()
-ways = pytest.mark.parametrize("way", [FIRST, *map(rarely, OTHERS)], ids=WAYS)
 SHORT = {"lam": 3.0, "eta": 0.1, "beta": 1.5}
-
-
-@functools.cache
-def federation():
-    return toy.federation("dirichlet", clients=7, alpha=0.5)
 
 
 def play_on(name, way=WAYS["batches"], hyper=None, made=None, **options):  # noqa: B008
@@ -44,12 +32,6 @@ def adapted(out, alpha, made=None):
     """The models that Per-FedAvg's clients are scored with."""
     hyper = {"lr": jnp.float32(0.1), "alpha": jnp.float32(alpha)}
     return np.asarray(out.method.adapt(out.states[-1], made or federation(), hyper))
-
-
-def without_samples(client):
-    count = np.asarray(federation().train.count).copy()
-    count[client] = 0
-    return toy.replace(federation(), train=toy.replace(federation().train, count=jnp.asarray(count)))
 
 
 @ways
@@ -84,11 +66,6 @@ def test_per_fedavg_follows_the_plain_program(way, hessian):
     assert np.abs(adapted(out, 0.4) - own).max() < 1e-5
 
 
-def test_second_derivatives_matter():
-    first, exact = (global_model(play_on("per_fedavg", hyper={"alpha": 0.4}, hessian=hessian)) for hessian in (False, True))
-    assert np.abs(first - exact).max() > 1e-3
-
-
 def test_apfl_is_fedavg_and_with_a_full_share_also_local_training():
     average, local = play_on("fedavg", average="uniform"), play_on("local")
     alone, together = (play_on("apfl", alpha=alpha, adapt="never") for alpha in (1.0, 0.0))
@@ -101,7 +78,7 @@ def test_apfl_is_fedavg_and_with_a_full_share_also_local_training():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_clients_without_samples_are_scored_with_the_global_model(name):
-    made = without_samples(3)
+    made = toy.without_samples(federation(), 3)
     out = play_on(name, made=made)
     models = adapted(out, 0.4, made) if name == "per_fedavg" else out.models()
     assert np.array_equal(models[3], global_model(out)[0]) and not np.allclose(models[2], models[3])
@@ -135,6 +112,7 @@ LANES, GRAM = {"lanes": 2}, {"gram": 64}
         ("apfl", LANES),
         ("pfedme", GRAM),
         ("per_fedavg", GRAM),
+        ("per_fedavg", {"stream": 2}),
         rarely("apfl", GRAM),
         rarely("pfedme", LANES),
         rarely("per_fedavg", LANES),
@@ -145,11 +123,6 @@ def test_other_plans_give_the_same(name, plan):
     usual, other = play_on(name), play_on(name, WAYS["batches"] | plan)
     assert np.allclose(global_model(usual), global_model(other), atol=1e-6)
     assert np.allclose(usual.models(), other.models(), atol=1e-6)
-
-
-def test_per_fedavg_may_train_in_blocks():
-    usual, blocks = play_on("per_fedavg"), play_on("per_fedavg", WAYS["batches"] | {"stream": 2})
-    assert np.allclose(global_model(usual), global_model(blocks), atol=1e-6)
 
 
 @pytest.mark.parametrize("table", [{"optimizer": "adam"}, {"momentum": 0.9}, {"weight_decay": 0.1}])

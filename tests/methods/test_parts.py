@@ -19,17 +19,13 @@ from cfljax.round.common import first_models
 from cfljax.round.parts import make_in_parts
 from tests import play, toy
 from tests.often import every, rarely
+from tests.play import seven_clients as federation
 from tests.reference import parts, plain
 
 SEED, ROUNDS, PARTICIPANTS, HIDDEN = 5, 3, 5, 7
 NET = plain.Net(6, 4, HIDDEN)
 MODEL = toy.model(HIDDEN)
 HEAD = np.arange(MODEL.size) >= 7 + 42
-
-
-@functools.cache
-def federation():
-    return toy.federation("dirichlet", clients=7, alpha=0.5)
 
 
 def kinds(table):
@@ -189,14 +185,6 @@ def test_ocfl_whose_clusters_share_all_is_fedavg_whatever_the_run_draws():
     assert np.allclose(found.models(), average.models()[0], atol=1e-6)
 
 
-def test_the_loss_that_an_own_part_has_decides_the_cluster():
-    """As in the plain program, where each client looks at all models with its own head; with the clusters' heads others win."""
-    options = {"clusters": 3, "average": "samples", "rounds": 6}
-    alone, with_own = (run("ifca", table, **options).states[-1] for table in ({"body": "all"}, {"head": "client"}))
-    wanted = parts.run(NET, plain.Clients(federation()), starts(3), SEED, 6, PARTICIPANTS, kinds({"head": "client"}), "samples")[2]
-    assert np.array_equal(with_own.inner.labels, wanted) and not np.array_equal(alone.inner.labels, wanted)
-
-
 def test_a_broken_client_keeps_its_own_part_and_moves_nobody():
     drawn = int(plain.cohort(SEED, 0, np.arange(7), PARTICIPANTS)[0])
     out = run("fedavg", {"head": "client"}, fed=toy.broken(federation(), drawn))
@@ -218,20 +206,19 @@ BODY_SIZE, HEAD_SIZE = 49, 32
         (IN_PARTS, {"parts": {"body": "all"}}, 2 * HEAD_SIZE + BODY_SIZE, HEAD_SIZE + BODY_SIZE),
         rarely(IN_PARTS, {"parts": {"dense_0": "all", "dense_1": "client"}}, BODY_SIZE, BODY_SIZE),
         rarely("fedper", {"compress": {"name": "topk", "keep": 0.5}}, BODY_SIZE, 2 * 25),
+        ("fedbabu", {}, BODY_SIZE, BODY_SIZE),
+        rarely("fedavg", {"freeze": "body"}, HEAD_SIZE, HEAD_SIZE),
+        (IN_PARTS, {"freeze": "head"}, 2 * BODY_SIZE, BODY_SIZE),
+        rarely(IN_PARTS, {"freeze": ["head"], "parts": {"body": "all"}}, BODY_SIZE, BODY_SIZE),
+        rarely("fedavg", {"freeze": ["head", "dense_0/bias"]}, 42, 42),
+        rarely("fedbabu", {"compress": {"name": "topk", "keep": 0.5}}, BODY_SIZE, 2 * 25),
     ],
     ids=str,
 )
 def test_bytes_are_those_of_what_travels(method, train, down, up):
-    data = {
-        "name": "blobs",
-        "samples": 300,
-        "features": 6,
-        "classes": 4,
-        "partition": "label_permutation",
-        "clients": 9,
-        "groups": 2,
-    }
-    history = cfljax.run(method, data, {"name": "mlp", "hidden": [7]}, train={"rounds": 2, "participation": 5} | train).history
+    data = {"name": "blobs", "samples": 300, "features": 6, "classes": 4, "partition": "iid", "clients": 9}
+    more = {"rounds": 2, "participation": 5, "finetune_steps": 2}
+    history = cfljax.run(method, data, {"name": "mlp", "hidden": [7]}, train=more | train).history
     assert (float(history["bytes_down"][-1]) / 40, float(history["bytes_up"][-1]) / 40) == (down, up)
 
 
@@ -247,6 +234,17 @@ def test_bytes_are_those_of_what_travels(method, train, down, up):
         ("joint", {"schedule": "alternate"}, "train.schedule"),
         ("fedrep", {"steps": 3}, "train.steps"),
         ("fedavg", {"head_epochs": 3}, "train.head_epochs"),
+        ("ditto", {"freeze": "head"}, "train.freeze with method.ditto: it keeps other models"),
+        ("fedper", {"freeze": "body"}, r"train.freeze with method.fedper: it has parts itself \(head = \"client\"\)"),
+        ("fedbabu", {"parts": {"body": "all"}}, r"train.parts with method.fedbabu: it has parts itself \(head = \"frozen\"\)"),
+        ("fedavg", {"freeze": ["body", "head"]}, "train.freeze: no shared part is left to train"),
+        ("fedavg", {"freeze": "head", "parts": {"head": "all"}}, 'train.freeze = "head": train.parts lists it too'),
+        ("fedavg", {"freeze": "conv"}, 'has no parameters "conv"'),
+        ("fedavg", {"freeze": []}, r"train.freeze = \[\]: must name a part"),
+        ("fedavg", {"freeze": "head", "schedule": "alternate"}, 'train.freeze = .*schedule = "alternate" trains body and head'),
+        ("fedbabu", {"schedule": "alternate"}, "train.schedule = .*does not train in the rounds"),
+        ("fedavg", {"finetune_steps": -1}, "train.finetune_steps = -1: must be at least 0"),
+        ({"name": "ifca", "clusters": "auto"}, {"freeze": "head"}, "train.freeze with method.ifca: .*number of clusters"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(method, train, told):

@@ -10,25 +10,9 @@ from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.round.common import first_models
 from tests import play, toy
+from tests.methods.test_host_clusters import ALL, CLIENTS, NET, SEED, check, federation
 from tests.reference import host_clusters, plain
 from tests.reference import recent as reference
-
-SEED, CLIENTS = 2, 8
-NET = plain.Net(6, 4)
-ALL = np.arange(CLIENTS)
-
-
-@functools.cache
-def federation():
-    """Two groups of clients that call the classes by other names."""
-    return toy.federation("label_permutation", clients=CLIENTS, groups=2, seed=1)
-
-
-def check(out, models, labels):
-    assert np.array_equal(out.labels(), labels)
-    for k, w in models.items():
-        assert np.abs(out.models()[k] - w).max() < 1e-5
-
 
 # OCFL of Zuziak
 

@@ -11,15 +11,11 @@ from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.round.recluster import handed_on
-from tests import play, toy
+from tests import play
+from tests.methods.test_once import federation
 from tests.often import every
 
 OPTIONS = {"fedgroup": {"clusters": 2, "alpha": 3, "pretrain_steps": 4}, "ocfl": {"clients_per_cluster": 3, "max_clusters": 6}}
-
-
-@functools.cache
-def federation():
-    return toy.federation("shards", seed=2, clients=14, shards=1, test="own")
 
 
 @functools.cache

@@ -46,11 +46,6 @@ def test_one_global_model(federation, name, hyper, options, local):
     assert np.array_equal(output.history["bytes_up"], sent) and np.array_equal(output.history["bytes_down"], sent)
 
 
-def test_fedprox_with_mu_zero_is_fedavg(federation):
-    a, b = engine("fedavg", federation), engine("fedprox", federation, {"mu": 0.0})
-    assert np.array_equal(a.models, b.models)
-
-
 def test_oracle_is_fedavg_inside_the_true_groups(federation):
     output = engine("oracle", federation)
     net, clients = plain.Net(6, 4), plain.Clients(federation)

@@ -22,6 +22,7 @@ from cfljax.round.server import ServerOptimiser, with_server
 from cfljax.types import Method
 from tests import play, toy
 from tests.often import every, rarely
+from tests.play import seven_clients as federation
 from tests.reference import plain, server
 
 SEED, ROUNDS, PARTICIPANTS = 5, 4, 3
@@ -36,11 +37,6 @@ SERVERS = {
     "fedadagrad": (("fedadagrad", ()), lambda d: server.Printed(d, 0.5, "adagrad", 0.0)),
     "adagrad": (("adagrad", ()), lambda d: server.Adagrad(d, 0.5, 1e-7)),
 }
-
-
-@functools.cache
-def federation():
-    return toy.federation("dirichlet", clients=7, alpha=0.5)
 
 
 @functools.cache

@@ -46,12 +46,6 @@ def test_fedem_follows_the_plain_program(hidden, average):
     assert np.ptp(mixture, axis=0).max() > 0.05
 
 
-def test_fedem_with_one_model_is_fedavg():
-    one, average = run("fedem", clusters=1), run("fedavg")
-    assert np.allclose(one.models(), average.models(), atol=1e-6)
-    assert [tuple(i.traffic) for i in one.infos] == [tuple(i.traffic) for i in average.infos]
-
-
 @pytest.mark.parametrize("steps", [1, 10])
 def test_who_was_not_drawn_has_the_mixture_of_its_own_samples(steps):
     out = run("fedem", rounds=1, clusters=3, newcomer_steps=steps)
@@ -128,12 +122,6 @@ def test_fedsoft_follows_the_plain_program(case):
     models, of = out.method.also(last)["cluster"]
     assert np.array_equal(models, last.centres) and np.array_equal(of, u.argmax(axis=1))
     assert np.ptp(u, axis=0).max() > 0.2
-
-
-def test_fedsoft_without_a_pull_and_clusters_is_local_training():
-    out, local = run("fedsoft", clusters=1, lam=0.0, selected=1.0), run("local")
-    trained = np.asarray(out.states[-1].trained)
-    assert np.allclose(out.models()[trained], local.models()[trained], atol=1e-6)
 
 
 def test_fedsoft_counts_estimates_and_drawn_participants():

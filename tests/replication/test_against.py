@@ -442,7 +442,6 @@ CASES = [
     ("difference", "ab", -5.0, {"a": [5, 6, 7], "b": [10, 11, 12]}, "reproduces"),
     ("difference", "ab", None, {"a": [15, 14, 16], "b": [9, 9, 9]}, "reproduces"),
     ("difference", "ab", None, {"a": [9, 9, 9], "b": [15, 14, 16]}, "does not reproduce"),
-    ("difference", "ab", 5.0, {"a": [4], "b": [6]}, "not decided"),  # one seed
     ("difference", "ab", 0.0, {"a": [10, 11], "b": [10.5, 10.4]}, "not decided"),  # 0 within, and much more
     ("difference", "ab", 0.0, {"a": [10, 11, 12], "b": [10.1, 11.2, 12.1]}, "reproduces"),
     ("difference", "ab", 0.0, {"a": [10, 11, 10], "b": [5, 6, 5]}, "does not reproduce"),
@@ -461,7 +460,6 @@ CASES = [
     ("reduction", "ab", 0.9, {"a": [math.inf] * 3, "b": [4, 4, 5]}, "does not reproduce"),
     ("reduction", "ab", 0.9, {"a": [math.inf, 3, 9], "b": [4, 4, 4]}, "not decided"),
     ("reduction", "ab", 0.9, {"a": [math.inf] * 3, "b": [math.inf] * 3}, "does not reproduce"),
-    ("reduction", "ab", 0.9, {"a": [2], "b": [20]}, "not decided"),  # one seed
     ("reduction", "ab", 0.9, {"a": [3, 3, 3, 3, 3], "b": [4, 4, 4, 4, 4.1]}, "less than half of the effect"),
     (
         "reduction",
@@ -473,15 +471,12 @@ CASES = [
     ("difference", "ab", None, {"a": [10, 11, 10], "b": [5, 6.5, 5]}, "reproduces"),
     ("difference", "ab", None, {"a": [10, 1, 5], "b": [5, 6, 5]}, "not decided"),
     ("reduction", "ab", None, {"a": [2, 2, 2], "b": [4, 4, 5]}, "reproduces"),
-    ("reduction", "ab", None, {"a": [2, 2], "b": [4, 4]}, "not decided"),
     ("reduction", "ab", None, {"a": [2], "b": []}, "not run"),
     ("reduction", "ab", None, {"a": [2, 3, 5], "b": [4, 4, 4]}, "not decided"),
-    ("order", "abc", None, {"a": [1], "b": [2], "c": [3]}, "not decided"),
     ("order", "abc", None, {"a": [3, 3, 3], "b": [4, 4, 4], "c": [1, 1, 1]}, "does not reproduce"),
     ("order", "abc", None, {"a": [1, 1, 1], "b": [2, 2, 2], "c": [3, 3, 3]}, "reproduces"),
     ("order", "abc", None, {"a": [1, 1, 1], "b": [2, 4, 2], "c": [3, 3, 3]}, "reproduces in direction"),  # not for every seed
     ("order", "abc", None, {"a": [1, 9, 2], "b": [2, 4, 3], "c": [3, 8, 4]}, "not decided"),
-    ("difference", "ab", 5.0, {"a": [5.4], "b": [5]}, "not decided"),
     ("difference", "ab", 8.0, {"a": [5.4, 5.41, 5.39], "b": [5, 5, 5]}, "does not reproduce"),  # less than a tenth of it
     ("difference", "ab", 8.0, {"a": [7.4, 7.41, 7.39], "b": [5, 5, 5]}, "less than half of the effect"),
     ("difference", "ab", 1.0, {"a": [5.6, 5.61, 5.6], "b": [5, 5, 5]}, "reproduces"),
@@ -492,7 +487,6 @@ CASES = [
     ("at_least", "ab", 0.9, {"a": [3, 3, 3], "b": [1, 1, 1]}, "reproduces"),
     ("at_least", "ab", 2.5, {"a": [3, 3, 3], "b": [1, 1, 1]}, "reproduces in direction"),
     ("at_least", "ab", 5.0, {"a": [3, 3, 3], "b": [1, 1, 1]}, "does not reproduce"),
-    ("at_least", "ab", 0.9, {"a": [3, 3], "b": [1]}, "not decided"),  # one seed
 ]
 
 

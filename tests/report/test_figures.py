@@ -55,11 +55,6 @@ def test_what_there_is_nothing_for_is_left_out_and_old_files_go(tmp_path):
     assert "of_mine.png" in names and "time.svg" in names and not {"bytes.png", "accuracy.png"} & names
 
 
-def test_no_runs_no_figures(tmp_path):
-    Store(tmp_path)
-    assert list(figures.render(read([tmp_path]))) == []
-
-
 @pytest.mark.parametrize("methods", [1, 2, 5, 9, MOST_CURVES])
 def test_no_two_curves_look_alike(methods):
     drawn = [SimpleNamespace(folder="", method="ifca", label=f"m{i % methods}") for i in range(MOST_CURVES)]

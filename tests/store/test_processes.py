@@ -209,10 +209,3 @@ def test_several_processes_do_each_unit_once_though_one_is_killed(tmp_path):
     by_the_dead = collections.Counter(e["unit"] for e in events if e["pid"] == workers[0].pid)
     assert len(store.done(verify=True)) == units and max(by_the_living.values()) == 1
     assert len(set(by_the_living) & set(by_the_dead)) <= 1, "only what the dead one was at is done again"
-
-
-def test_importing_the_store_loads_no_pandas():
-    code = "import sys, cfljax.store, cfljax.results.result\n"
-    code += "print({'pandas', 'matplotlib', 'sklearn', 'pyarrow'} & set(sys.modules))"
-    with python(code) as process:
-        assert process.communicate(timeout=60)[0] == "set()\n"

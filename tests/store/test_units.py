@@ -4,7 +4,6 @@ import json
 import math
 import os
 import warnings
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -44,17 +43,11 @@ def test_array_files_are_ordinary_npz_files_with_the_same_bytes_for_the_same_arr
         assert same(dict(loaded), make_arrays())
 
 
-def test_odd_shapes_and_kinds_come_back(store):
-    arrays = {
-        "diag/ifca/empty": np.zeros((0, 3), np.float64),
-        "diag/ifca/one": np.array(True),
-        "diag/ifca/fortran": np.asfortranarray(np.arange(6).reshape(2, 3)),
-        "diag/ifca/strided": np.arange(10)[::3],
-        "diag/ifca/nan": np.float32([np.nan, -np.inf]),
-    }
+def test_arrays_in_any_order_of_memory_come_back(store):
+    arrays = {"diag/ifca/fortran": np.asfortranarray(np.arange(6).reshape(2, 3)), "diag/ifca/strided": np.arange(10)[::3]}
     store.write("u", make_record(), arrays)
     found = store.read("u").arrays
-    assert all(np.array_equal(found[k], v, equal_nan=v.dtype.kind == "f") and found[k].dtype == v.dtype for k, v in arrays.items())
+    assert same(found, arrays)
     store.write("none", make_record(status="failed", error="boom"), {})
     assert store.read("none").arrays == {}
 
@@ -176,13 +169,6 @@ def test_looking_makes_no_folder(store, tmp_path):
     assert [path.name for path in store.folder.iterdir()] == ["units"]
 
 
-def test_a_plan_of_single_runs_and_threads_is_one(store):
-    plan = {"units": ["u"], "threads": 1, "batches": [{"runs": ["u"], "width": 1}]}
-    store.write_plan(plan)
-    found = store.read_plan()
-    assert {name: found[name] for name in plan} == plan
-
-
 @pytest.mark.skipif(not OPEN.is_dir(), reason="needs /proc")
 def test_the_log_leaves_no_file_open(store):
     before = len(list(OPEN.iterdir()))
@@ -239,13 +225,6 @@ def test_an_interrupted_write_leaves_no_temporary_file_and_the_old_unit_whole(st
     with warnings.catch_warnings():
         warnings.simplefilter("error", DamagedWarning)
         assert same(store.read("u").arrays, make_arrays()) and temporaries(store.folder) == []
-
-
-def test_the_files_of_a_unit_are_stored_plainly(store):
-    store.write("u", make_record(), make_arrays())
-    with zipfile.ZipFile(store.units / "u.npz") as archive:
-        assert {m.filename for m in archive.infolist()} == {f"{name}.npy" for name in make_arrays()}
-    assert json.loads((store.units / "u.json").read_text())["arrays"]["names"] == list(make_arrays())
 
 
 def test_files_have_ordinary_rights(store):
