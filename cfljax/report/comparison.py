@@ -65,7 +65,7 @@ def _summary(name: str) -> Callable[[Unit], float]:
     return lambda unit: number(unit.record["summary"].get(name))
 
 
-def _bytes(unit: Unit) -> float:
+def _sum_bytes(unit: Unit) -> float:
     return _summary("bytes_up")(unit) + _summary("bytes_down")(unit)
 
 
@@ -78,7 +78,7 @@ WINDOWS = {"at_best_val": ("at best validation", "{}_at_best_val"), "last10": ("
 """Which evaluations a table is about, the first of these that its runs have: (the heading, what quantities of them are called)."""
 
 
-def _of_window(window: str) -> list[Column]:
+def _list_columns(window: str) -> list[Column]:
     heading, called = WINDOWS[window]
     worst = "accuracy_worst10" if window == "last" else called.format("accuracy_worst10")
     kinds = ((called.format("accuracy"), heading, "percent", 1), (worst, "worst tenth", "percent", 1),
@@ -88,7 +88,7 @@ def _of_window(window: str) -> list[Column]:
 
 
 COLUMNS = (
-    *(column for window in WINDOWS for column in _of_window(window)),
+    *(column for window in WINDOWS for column in _list_columns(window)),
     *(Column(f"ari_{name}", f"ARI of {name}", _summary(f"ari_{name}"), "score") for name in VIEWS),
     Column("accuracy_max", "max", _summary("accuracy_max")),
     Column("accuracy_train_clients_last", "last, training clients", _summary("accuracy_train_clients_last")),
@@ -102,7 +102,7 @@ COLUMNS = (
     Column("clock_s", "simulated seconds", _summary("clock_s"), "seconds", 0),
     Column("clock_to_target", "simulated seconds to target", _summary("clock_to_target"), "seconds", -1),
     Column("cost", "cost", _summary("cost"), "seconds", 0),
-    Column("bytes", "bytes", _bytes, "bytes", 0),
+    Column("bytes", "bytes", _sum_bytes, "bytes", 0),
     Column("seconds", "seconds", seconds, "seconds", 0),
 )
 HEADLINES = tuple(called.format("accuracy") for _, called in WINDOWS.values())
@@ -170,10 +170,10 @@ def _fill(block: list[Row], column: Column) -> None:
     by_seed = []
     for row in block:
         done = row.configuration.by_status("done")
-        values = {key: v for key, unit in _keyed(done) if math.isfinite(v := column.value(unit))}
+        values = {key: v for key, unit in _key_units(done) if math.isfinite(v := column.value(unit))}
         by_seed.append(values)
         numbers = list(values.values())
-        row.cells[column.key] = Cell(*mean_and_deviation(numbers), len(values), len(done), interval=_interval(numbers, column))
+        row.cells[column.key] = Cell(*mean_and_deviation(numbers), len(values), len(done), interval=_make_interval(numbers, column))
     cells = [row.cells[column.key] for row in block]
     whole = [i for i, cell in enumerate(cells) if cell.n and cell.n == cell.total and not block[i].configuration.lost]
     if column.better == 0 or len(whole) < 2:
@@ -192,7 +192,7 @@ def _fill(block: list[Row], column: Column) -> None:
         block[i].cells[column.key] = cells[i]._replace(best=i not in others, p=corrected.get(i), behind=behind.get(i))
 
 
-def _interval(numbers: Sequence[float], column: Column) -> tuple[float, float] | None:
+def _make_interval(numbers: Sequence[float], column: Column) -> tuple[float, float] | None:
     """Return the 95 % interval of the mean, without what no accuracy can be."""
     found = interval(numbers)
     if found is None or column.kind != "percent":
@@ -200,7 +200,7 @@ def _interval(numbers: Sequence[float], column: Column) -> tuple[float, float] |
     return max(found[0], 0.0), min(found[1], 1.0)
 
 
-def _keyed(units: Iterable[Unit]) -> Iterator[tuple[tuple[int, int], Unit]]:
+def _key_units(units: Iterable[Unit]) -> Iterator[tuple[tuple[int, int], Unit]]:
     """((seed, number of earlier runs with this seed), run): the key distinguishes runs that share a seed."""
     often: Counter[int] = Counter()
     for unit in units:

@@ -70,23 +70,23 @@ class Configuration(NamedTuple):
     @property
     def name(self) -> str:
         """The label with all options that vary."""
-        return _joined(self.folder and f"{self.folder}:", self.label, self.options)
+        return _join(self.folder and f"{self.folder}:", self.label, self.options)
 
     @property
     def legend(self) -> str:
         """The name in legends, without options that follow from the label."""
         own = [pair for pair in self.options if pair in self.data or pair in self.telling]
-        return _joined(self.folder and f"{self.folder}:", self.called, own)
+        return _join(self.folder and f"{self.folder}:", self.called, own)
 
     @property
     def short(self) -> str:
         """The label in the rows of a block, where folder and data stand beside and above."""
-        return _joined(self.label, [pair for pair in self.telling if pair not in self.data])
+        return _join(self.label, [pair for pair in self.telling if pair not in self.data])
 
     @property
     def title(self) -> str:
         """As `short`, for the page and for papers."""
-        return _joined(self.called, [pair for pair in self.telling if pair not in self.data])
+        return _join(self.called, [pair for pair in self.telling if pair not in self.data])
 
     @property
     def heading(self) -> str:
@@ -109,7 +109,7 @@ class Configuration(NamedTuple):
         return ", ".join(f"{n} {s}" for s in ("diverged", "failed") if (n := len(self.by_status(s))))
 
 
-def _joined(*words: str | Iterable[tuple[str, str]]) -> str:
+def _join(*words: str | Iterable[tuple[str, str]]) -> str:
     """Join the words, and name=value of each option."""
     return " ".join(part for word in words for part in ([word] if isinstance(word, str) else [f"{k}={v}" for k, v in word]) if part)
 
@@ -137,7 +137,7 @@ def collect(sources: Iterable[str | os.PathLike[str] | Results], target: float |
     if a folder is no results folder. `target`: the accuracy to which rounds and bytes are counted in the folders."""
     distinct = {os.path.realpath(s.store.folder if isinstance(s, Results) else s): s for s in sources}.values()
     each = [source if isinstance(source, Results) else Results(source, target=target) for source in distinct]
-    names = _names([results.store.folder for results in each])
+    names = _name_folders([results.store.folder for results in each])
     configurations: dict[tuple[object, ...], Configuration] = {}
     titles: dict[str, None] = {}
     planned = 0
@@ -147,15 +147,15 @@ def collect(sources: Iterable[str | os.PathLike[str] | Results], target: float |
         titles.setdefault(str(plan.get("name") or results.store.folder.absolute().name))
         planned += len(plan.get("units") or results.records)
         table = make_rows(records, plan.get("labels"))
-        shown = _shown_names(table)
+        shown = _shorten_names(table)
         for record in table:
-            new = _configuration(folder, record, shown)
+            new = _make_configuration(folder, record, shown)
             configurations.setdefault(new[:-2], new).units.append(Unit(record["id"], record, results.store))
     left_out = sum(results.left_out for results in each)
-    return Collected(", ".join(titles), [r.store for r in each], _told_apart(list(configurations.values())), planned, left_out)
+    return Collected(", ".join(titles), [r.store for r in each], _distinguish(list(configurations.values())), planned, left_out)
 
 
-def _told_apart(configurations: list[Configuration]) -> list[Configuration]:
+def _distinguish(configurations: list[Configuration]) -> list[Configuration]:
     """Return them, each with the options that some configuration of its label lacks."""
     alike: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for each in configurations:
@@ -166,14 +166,14 @@ def _told_apart(configurations: list[Configuration]) -> list[Configuration]:
     ]
 
 
-def _configuration(folder: str, record: Table, shown: dict[str, str]) -> Configuration:
+def _make_configuration(folder: str, record: Table, shown: dict[str, str]) -> Configuration:
     options = {name: (shown[name], value if isinstance(value, str) else show(value)) for name, value in record["varies"].items()}
     data = tuple(pair for name, pair in options.items() if name.startswith("data."))
     block = json.dumps([record["config"].get("data", {}), data], sort_keys=True, default=str)
     return Configuration(folder, record["method"], label_of(record), tuple(options.values()), data, block, [])
 
 
-def _names(folders: list[Path]) -> list[str]:
+def _name_folders(folders: list[Path]) -> list[str]:
     """Names that distinguish the folders: their last parts, or whole paths if two have the same last part; "" for only one."""
     if len(folders) == 1:
         return [""]
@@ -181,7 +181,7 @@ def _names(folders: list[Path]) -> list[str]:
     return last if len(set(last)) == len(last) else [str(folder) for folder in folders]
 
 
-def _shown_names(records: Iterable[Table]) -> dict[str, str]:
+def _shorten_names(records: Iterable[Table]) -> dict[str, str]:
     """Dotted name of an option -> its last word, or the whole name if two options share that word; `data.name` -> `data`."""
     dotted = dict.fromkeys(name for record in records for name in record["varies"])
     short = {name: name.removesuffix(".name") if name.endswith(".name") else name.split(".", 1)[-1] for name in dotted}

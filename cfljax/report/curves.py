@@ -113,21 +113,21 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         train = unit.record["config"].get("train", {})  # whether train.stop has ended the run
         ended = len(rounds) > 0 and bool(train.get("stop")) and rounds[-1] < train.get("rounds", 0)
         for curves, prefix in ((history, "history/"), (diagnostics, f"diag/{unit.record['method']}/")):
-            for name, values in _per_evaluation(arrays, rounds, prefix).items():
+            for name, values in _select(arrays, rounds, prefix).items():
                 curves.setdefault(name, []).append(_Points(rounds, values, ended))
         if not len(waited):
             waited = arrays.get(f"diag/{unit.record['method']}/waited_s", np.zeros((1, 0)))[-1].astype(np.float64)
-        clients.append(_sorted_share(arrays.get("client_accuracy", np.zeros(0))))
+        clients.append(_sort_shares(arrays.get("client_accuracy", np.zeros(0))))
         if len(rounds):
             made.append((unit, rounds[-1]))
             stopped += [int(rounds[-1])] if ended else []
     moved = [each.rounds[each.values > 0] for each in history.get("groups_changed", [])]
     return Curves(
-        {name: _thin(_band(parts)) for name, parts in history.items()},
-        {name: _thin(_band(parts)) for name, parts in diagnostics.items()},
-        _band([part for part in clients if len(part.rounds)]),
-        _band([part for unit in units if len((part := _of_newcomers(unit.record["summary"])).rounds)]),
-        _seconds(made),
+        {name: _thin(_make_band(parts)) for name, parts in history.items()},
+        {name: _thin(_make_band(parts)) for name, parts in diagnostics.items()},
+        _make_band([part for part in clients if len(part.rounds)]),
+        _make_band([part for unit in units if len((part := _read_newcomers(unit.record["summary"])).rounds)]),
+        _scale_seconds(made),
         len(units),
         tuple(sorted(stopped)),
         tuple(np.unique(np.concatenate([[], *moved])).astype(int).tolist()),
@@ -136,7 +136,7 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
     )
 
 
-def _seconds(made: Sequence[tuple[Unit, float]]) -> float:
+def _scale_seconds(made: Sequence[tuple[Unit, float]]) -> float:
     """Seconds of a run as long as the longest of these, each with the rounds that it has made; NaN where none made any."""
     rounds = [last for _, last in made]
     if not sum(rounds):
@@ -145,13 +145,13 @@ def _seconds(made: Sequence[tuple[Unit, float]]) -> float:
     return math.fsum(spent) / math.fsum(rounds) * max(rounds)
 
 
-def _of_newcomers(summary: Mapping[str, object]) -> _Points:
+def _read_newcomers(summary: Mapping[str, object]) -> _Points:
     found = {int(name.rpartition("_")[2]): number(value) for name, value in summary.items() if name.startswith(NEW)}
     steps = sorted(found)
     return _Points(np.array(steps, float), np.array([found[each] for each in steps], float))
 
 
-def _per_evaluation(arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix: str) -> dict[str, np.ndarray]:
+def _select(arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix: str) -> dict[str, np.ndarray]:
     """Return the arrays below the prefix that have one number per evaluation, by their names without it."""
     curves = {
         name.removeprefix(prefix): values.astype(np.float64)
@@ -166,7 +166,7 @@ def _per_evaluation(arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix
     return curves
 
 
-def _band(parts: Sequence[_Points]) -> Band:
+def _make_band(parts: Sequence[_Points]) -> Band:
     """Mean and standard deviation of the finite values at every round that any of the runs evaluated. A run that was stopped counts
     with its last value from then on, so that the means do not turn to the runs that go on."""
     if not parts:
@@ -196,7 +196,7 @@ def spaced(n: int, most: int) -> np.ndarray:
     return np.arange(n) if n <= most else np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
 
 
-def _sorted_share(accuracy: np.ndarray) -> _Points:
+def _sort_shares(accuracy: np.ndarray) -> _Points:
     """(share of the clients, accuracy in ascending order) at a fixed number of points, so that seeds can be averaged."""
     finite = np.sort(accuracy[np.isfinite(accuracy)].astype(np.float64))
     if not len(finite):

@@ -35,14 +35,14 @@ def shade(number: int) -> str:
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 
-def _coloured(numbers: np.ndarray) -> np.ndarray:
+def _colour(numbers: np.ndarray) -> np.ndarray:
     from matplotlib.colors import to_rgb
 
     known, at = np.unique(numbers, return_inverse=True)
     return np.array([to_rgb(shade(int(n))) for n in known])[at].reshape(*numbers.shape, 3)
 
 
-def _grid(
+def _draw_grid(
     data: ReportData,
     kind: Callable[[RunPictures], Sequence[Panel | None]],
     draw: Callable[[Axes, Panel], None],
@@ -75,13 +75,13 @@ def _grid(
     return figure
 
 
-def _striped(axes: Axes, p: OverRounds | Mixture) -> None:
+def _draw_strips(axes: Axes, p: OverRounds | Mixture) -> None:
     """Draw a grid of colours, a row per client or the weights of a true group, with the true groups as a strip at its left."""
     at_columns, label = (p.at, p.xlabel) if isinstance(p, Mixture) else (p.rounds, "round")
     rows, columns = p.colours.shape
-    axes.imshow(_coloured(p.colours), aspect="auto", extent=(-0.5, columns - 0.5, rows, 0))
+    axes.imshow(_colour(p.colours), aspect="auto", extent=(-0.5, columns - 0.5, rows, 0))
     strip = max(columns * 0.05, 0.2)
-    axes.imshow(_coloured(p.groups[:, None]), aspect="auto", extent=(-0.5 - 1.6 * strip, -0.5 - 0.6 * strip, rows, 0))
+    axes.imshow(_colour(p.groups[:, None]), aspect="auto", extent=(-0.5 - 1.6 * strip, -0.5 - 0.6 * strip, rows, 0))
     axes.set_xlim(-0.5 - 1.6 * strip, columns - 0.5)
     at = np.unique(np.linspace(0, columns - 1, min(4, columns)).round().astype(int))
     axes.set_xticks(at, [str(r) for r in at_columns[at]])
@@ -92,7 +92,7 @@ def _striped(axes: Axes, p: OverRounds | Mixture) -> None:
             axes.axhline(float(edge) + 1, color="white", linewidth=1.2)
 
 
-def _confusion(axes: Axes, p: Confusion) -> None:
+def _draw_confusion(axes: Axes, p: Confusion) -> None:
     """Draw the number of clients in each cluster (rows) and true group (columns)."""
     axes.imshow(p.table, cmap="Blues", vmin=0, aspect="auto")
     axes.set_xticks(range(len(p.groups)), p.groups)
@@ -106,9 +106,9 @@ def _confusion(axes: Axes, p: Confusion) -> None:
 
 
 PANELS: dict[str, Callable[[ReportData], Figure | None]] = {
-    "assignment": lambda data: _grid(data, lambda d: [d.assignment], _striped, (1.8, 1.9)),
-    "groups": lambda data: _grid(data, lambda d: [d.groups], _striped, (1.8, 1.9)),
-    "mixture": lambda data: _grid(data, lambda d: d.mixtures, _striped, (2.4, 1.9)),
-    "confusion": lambda data: _grid(data, lambda d: [d.confusion], _confusion, (1.8, 1.8)),
+    "assignment": lambda data: _draw_grid(data, lambda d: [d.assignment], _draw_strips, (1.8, 1.9)),
+    "groups": lambda data: _draw_grid(data, lambda d: [d.groups], _draw_strips, (1.8, 1.9)),
+    "mixture": lambda data: _draw_grid(data, lambda d: d.mixtures, _draw_strips, (2.4, 1.9)),
+    "confusion": lambda data: _draw_grid(data, lambda d: [d.confusion], _draw_confusion, (1.8, 1.8)),
 }
 """Figure name -> the function that draws it, or returns None where there is nothing to draw."""

@@ -82,7 +82,7 @@ Line = tuple[np.ndarray, Band] | None
 """f64[E] x and the band over it; None where there is nothing to draw."""
 
 
-def _lines(
+def _draw_lines(
     data: ReportData, pick: Callable[[Curves], Line], x: str, y: str, percent: bool = False, ends: bool = False, stops: bool = False
 ) -> Figure | None:
     """Draw the line of `pick` for each configuration. `ends`: mark each last point; `stops`: where runs were ended."""
@@ -94,7 +94,7 @@ def _lines(
             continue
         at, band = line
         mean, std = factor * band.mean, factor * np.nan_to_num(band.std)
-        axes.plot(at, mean, color=COLOURS[shade], linestyle=DASHES[dash], label=_name(configuration.legend))
+        axes.plot(at, mean, color=COLOURS[shade], linestyle=DASHES[dash], label=_shorten_name(configuration.legend))
         axes.fill_between(at, mean - std, mean + std, color=COLOURS[shade], alpha=0.14, linewidth=0)
         last = np.flatnonzero(np.isfinite(mean))[-1]
         if ends or np.isfinite(mean).sum() == 1:
@@ -111,20 +111,20 @@ def _lines(
     return figure
 
 
-def _name(text: str) -> str:
+def _shorten_name(text: str) -> str:
     """Shorten a name for a legend, without mathematics, and without a leading underscore, which would hide it."""
     short = (text if len(text) <= 44 else text[:43] + "…").replace("$", r"\$")
     return f"\u200b{short}" if short.startswith("_") else short
 
 
-def _over_rounds(pick: Callable[[Curves], Band | None], label: str, percent: bool = False) -> Draw:
+def _draw_rounds(pick: Callable[[Curves], Band | None], label: str, percent: bool = False) -> Draw:
 
     def line(each: Curves) -> Line:
         band = pick(each)
         return None if band is None else (band.round, band)
 
     def draw(data: ReportData) -> Figure | None:
-        figure = _lines(data, line, "round", label, percent, stops=True)
+        figure = _draw_lines(data, line, "round", label, percent, stops=True)
         if figure is not None:  # where the data change
             for at in sorted({at for each in data.curves for at in each.changes}):
                 figure.axes[0].axvline(at, color=CHANGE, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0)
@@ -133,23 +133,23 @@ def _over_rounds(pick: Callable[[Curves], Band | None], label: str, percent: boo
     return draw
 
 
-def _clients(data: ReportData) -> Figure | None:
+def _draw_clients(data: ReportData) -> Figure | None:
     def pick(each: Curves) -> Line:
         return (100 * each.clients.round, each.clients) if len(each.clients.round) else None
 
-    figure = _lines(data, pick, "clients from worst to best, %", "accuracy, %", True)
+    figure = _draw_lines(data, pick, "clients from worst to best, %", "accuracy, %", True)
     if figure is not None:
         figure.axes[0].axvspan(0, 10, color="#eef4fb", zorder=0)
     return figure
 
 
-def _newcomers(data: ReportData) -> Figure | None:
+def _draw_newcomers(data: ReportData) -> Figure | None:
     from matplotlib.ticker import MaxNLocator
 
     def line(each: Curves) -> Line:
         return (each.newcomers.round, each.newcomers) if len(each.newcomers.round) else None
 
-    figure = _lines(data, line, "local steps of a new client", "accuracy, %", True, ends=True)
+    figure = _draw_lines(data, line, "local steps of a new client", "accuracy, %", True, ends=True)
     if figure is not None:
         (axes,) = figure.axes
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -160,29 +160,29 @@ def _newcomers(data: ReportData) -> Figure | None:
 
 def _bytes(each: Curves) -> Line:
     band, sent = each.history.get("accuracy"), each.history.get("bytes")
-    return None if band is None or sent is None else _after_round_0(sent.mean / 1e6, band)
+    return None if band is None or sent is None else _skip_round_0(sent.mean / 1e6, band)
 
 
 def _clock(each: Curves) -> Line:
     band, passed = each.history.get("accuracy"), each.history.get("clock_s")
-    return None if band is None or passed is None else _after_round_0(passed.mean, band)
+    return None if band is None or passed is None else _skip_round_0(passed.mean, band)
 
 
 def _seconds(each: Curves) -> Line:
     band, spent = each.history.get("accuracy"), each.seconds
     if band is None or not math.isfinite(spent) or not len(band.round) or band.round[-1] <= 0:
         return None
-    return _after_round_0(each.setup + band.round / band.round[-1] * spent, band)
+    return _skip_round_0(each.setup + band.round / band.round[-1] * spent, band)
 
 
-def _after_round_0(spent: np.ndarray, band: Band) -> Line:
+def _skip_round_0(spent: np.ndarray, band: Band) -> Line:
     """Return what was spent and the band, without round 0: what a method does before it counts in the first round."""
     return spent[1:], Band(*(values[1:] for values in band))
 
 
-def _label_rows(axes: Axes, data: ReportData, label: str) -> None:
+def _draw_labels(axes: Axes, data: ReportData, label: str) -> None:
     """Name a row for each configuration, from the top. After the last mark is drawn: rows without a mark are then kept in view."""
-    axes.set_yticks(range(len(data.drawn)), [_name(c.name) for c in data.drawn])
+    axes.set_yticks(range(len(data.drawn)), [_shorten_name(c.name) for c in data.drawn])
     axes.invert_yaxis()
     axes.set_xlabel(label)
 
@@ -200,11 +200,11 @@ def _methods(data: ReportData) -> Figure | None:
         axes.plot(seeds, at, "o", color=COLOURS[shade], markersize=3.5, markerfacecolor="none", alpha=0.7)
         mean, std = 100 * (each["mean"] or 0), 100 * (each["std"] or 0)
         axes.errorbar(mean, i, xerr=std, color=COLOURS[shade], marker="|", markersize=9, markeredgewidth=2)
-    _label_rows(axes, data, f"accuracy, {headline_of(data.drawn).heading}, %")
+    _draw_labels(axes, data, f"accuracy, {headline_of(data.drawn).heading}, %")
     return figure
 
 
-def _stacked(
+def _stack(
     data: ReportData, rows: Sequence[Sequence[float]], label: str, colours: Sequence[int], names: Sequence[str] = ()
 ) -> Figure | None:
     """Draw a bar for each configuration, of parts in these colours; with `names` a legend of the parts."""
@@ -216,7 +216,7 @@ def _stacked(
         for k, spent in enumerate(row):
             named = names[k] if names and not i else None
             axes.barh(i, spent, left=ends[k], height=0.62, color=COLOURS[colours[k % len(colours)]], label=named)
-    _label_rows(axes, data, label)
+    _draw_labels(axes, data, label)
     if names:
         figure.legend(loc="outside right upper")
     return figure
@@ -224,15 +224,15 @@ def _stacked(
 
 def _time(data: ReportData) -> Figure | None:
     spent = [[timing(configuration, part) or 0.0 for part in PARTS] for configuration in data.drawn]
-    return _stacked(data, spent, "seconds per run", (2, 7, 0, 4), ("set up", "compile", "train", "evaluate"))
+    return _stack(data, spent, "seconds per run", (2, 7, 0, 4), ("set up", "compile", "train", "evaluate"))
 
 
 def _waited(data: ReportData) -> Figure | None:
     waited = [curves.waited.tolist() for curves in data.curves]
-    return _stacked(data, waited, "simulated seconds of waiting, by cluster", range(len(COLOURS)))
+    return _stack(data, waited, "simulated seconds of waiting, by cluster", range(len(COLOURS)))
 
 
-def _critical_difference(data: ReportData) -> Figure | None:
+def _draw_ranks(data: ReportData) -> Figure | None:
     over = mean_ranks(data.table)
     if over is None:
         return None
@@ -251,19 +251,19 @@ def _critical_difference(data: ReportData) -> Figure | None:
 
 
 FIGURES: dict[str, Draw] = {
-    "accuracy": _over_rounds(lambda each: each.history.get("accuracy"), "accuracy, %", percent=True),
-    "worst_tenth": _over_rounds(lambda each: each.history.get("accuracy_worst10"), "accuracy of the worst tenth, %", percent=True),
-    "loss": _over_rounds(lambda each: each.history.get("loss"), "test loss"),
-    "ari": _over_rounds(lambda each: each.history.get("ari"), "adjusted Rand index"),
+    "accuracy": _draw_rounds(lambda each: each.history.get("accuracy"), "accuracy, %", percent=True),
+    "worst_tenth": _draw_rounds(lambda each: each.history.get("accuracy_worst10"), "accuracy of the worst tenth, %", percent=True),
+    "loss": _draw_rounds(lambda each: each.history.get("loss"), "test loss"),
+    "ari": _draw_rounds(lambda each: each.history.get("ari"), "adjusted Rand index"),
     "methods": _methods,
-    "clients": _clients,
-    "newcomers": _newcomers,
-    "bytes": lambda data: _lines(data, _bytes, "sent, MB", "accuracy, %", True, ends=True),
-    "clock": lambda data: _lines(data, _clock, "simulated seconds", "accuracy, %", True, ends=True),
+    "clients": _draw_clients,
+    "newcomers": _draw_newcomers,
+    "bytes": lambda data: _draw_lines(data, _bytes, "sent, MB", "accuracy, %", True, ends=True),
+    "clock": lambda data: _draw_lines(data, _clock, "simulated seconds", "accuracy, %", True, ends=True),
     "waited": _waited,
-    "seconds": lambda data: _lines(data, _seconds, "seconds without compiling the rounds", "accuracy, %", True, ends=True),
-    "clusters": _over_rounds(lambda each: each.clusters, "clusters"),
+    "seconds": lambda data: _draw_lines(data, _seconds, "seconds without compiling the rounds", "accuracy, %", True, ends=True),
+    "clusters": _draw_rounds(lambda each: each.clusters, "clusters"),
     **PANELS,
     "time": _time,
-    "critical_difference": _critical_difference,
+    "critical_difference": _draw_ranks,
 }

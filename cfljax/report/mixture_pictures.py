@@ -66,7 +66,7 @@ def mixtures(
     known = group is not None and len(group) == clients and bool((group >= 0).any())
     group = group if known and group is not None else np.full(clients, -1, np.int32)
     over = diagnostics.get("mixture_of_groups") if known else None
-    others = models == clients and (labels is None or _each_its_own(labels))
+    others = models == clients and (labels is None or _owns_all(labels))
     if others:
         if not known:
             return []
@@ -78,38 +78,38 @@ def mixtures(
         unused = (number for number in range(models + len(colour) + 1) if number not in set(colour.values()))
         painted = np.array([colour[k] if k in colour else next(unused) for k in range(models)], np.int32)
     order = np.argsort(painted, kind="stable")
-    found = [_of_clients(last[:, order], group, painted[order])]
+    found = [_draw_clients(last[:, order], group, painted[order])]
     if over is not None and over.ndim == 3 and len(over) == len(rounds) and over.shape[1] <= MOST_GROUPS:
-        found.append(_of_rounds(over[:, :, order], rounds, painted[order], clients))
+        found.append(_draw_rounds(over[:, :, order], rounds, painted[order], clients))
     return found
 
 
-def _each_its_own(labels: np.ndarray) -> bool:
+def _owns_all(labels: np.ndarray) -> bool:
     """Return whether each client that has a label has the model with its own index, as if clients mix each other's models."""
     known = labels >= 0  # newcomers have none
     return bool(known.any() and (labels == np.arange(labels.shape[1]))[known].all())
 
 
-def _of_clients(weights: np.ndarray, group: np.ndarray, painted: np.ndarray) -> Mixture:
+def _draw_clients(weights: np.ndarray, group: np.ndarray, painted: np.ndarray) -> Mixture:
     """Clients are ordered by true group, then by the model of which they have most, then by how much of it they have."""
     last = np.where(group < 0, group.max(initial=0) + 1, group)
     order = np.lexsort((-weights.max(axis=1), weights.argmax(axis=1), last))
     rows = order[spaced(len(order), MOST_CLIENTS)]
     at = (np.arange(ACROSS) + 0.5) / ACROSS
-    return Mixture(CLIENTS, np.arange(ACROSS), _filled(weights[rows], at, painted), group[rows], len(group), len(rows))
+    return Mixture(CLIENTS, np.arange(ACROSS), _fill(weights[rows], at, painted), group[rows], len(group), len(rows))
 
 
-def _of_rounds(over: np.ndarray, rounds: np.ndarray, painted: np.ndarray, clients: int) -> Mixture:
+def _draw_rounds(over: np.ndarray, rounds: np.ndarray, painted: np.ndarray, clients: int) -> Mixture:
     """Make a lane for each true group, over f[E, G, K]."""
     columns = spaced(len(rounds), MOST_ROUNDS)
     lane = max(4, LANE // over.shape[1])
     at = (np.arange(lane) + 0.5) / lane
-    lanes = [_filled(over[columns, g], at, painted).T for g in range(over.shape[1])]
+    lanes = [_fill(over[columns, g], at, painted).T for g in range(over.shape[1])]
     groups = np.repeat(np.arange(over.shape[1], dtype=np.int32), lane)
     return Mixture(ROUNDS, rounds[columns], np.concatenate(lanes), groups, clients, clients)
 
 
-def _filled(weights: np.ndarray, at: np.ndarray, painted: np.ndarray) -> np.ndarray:
+def _fill(weights: np.ndarray, at: np.ndarray, painted: np.ndarray) -> np.ndarray:
     """i32[n, len(at)]: the colour at each position `at` in (0, 1) when weights f[n, K] lie end to end; −1: not known."""
     ends = np.cumsum(weights.astype(np.float64), axis=1)
     which = (ends[:, :, None] < at * ends[:, -1:, None]).sum(axis=1)

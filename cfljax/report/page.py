@@ -37,22 +37,22 @@ def page(data: ReportData, live: bool = False) -> str:
     parts = {
         "title": escaped(data.collected.title),
         "refresh": '<meta http-equiv="refresh" content="10">' if live else "",
-        "about": escaped(_about(data)),
-        "cards": _cards(data),
-        "warnings": "".join(f'<p class="warning">{escaped(p)}</p>' for p in _shortened(data.problems, 5)),
-        "table": _table(data),
-        "notes": _notes(data),
+        "about": escaped(_describe(data)),
+        "cards": _write_cards(data),
+        "warnings": "".join(f'<p class="warning">{escaped(p)}</p>' for p in _shorten(data.problems, 5)),
+        "table": _write_table(data),
+        "notes": _write_notes(data),
         "tuning": "".join(tuning.section(table) for table in map(read_search, data.collected.stores) if table is not None),
         "tests": page_tests.tests(data.table),
-        "drawn": escaped(_drawn(data)),
-        "stopped": _stopped(data),
+        "drawn": escaped(_note_drawn(data)),
+        "stopped": _note_stopped(data),
         "one_seed": "One seed per method." if any(len(c.units) > 1 for c in data.drawn) else "",
-        "troubles": _troubles(data.collected.units),
-        "origin": _origin(data),
+        "troubles": _list_troubles(data.collected.units),
+        "origin": _write_origin(data),
         "data": page_json(data),
         "css": web("page.css"),
         "scripts": "\n".join(f"<script>{text}</script>" for text in scripts),
-        "script_hashes": " ".join(map(_hash, scripts)),
+        "script_hashes": " ".join(map(_hash_script, scripts)),
     }
     return _SLOT.sub(lambda slot: parts[slot.group(1)], web("page.html"))
 
@@ -63,28 +63,28 @@ def web(name: str) -> str:
     return (files("cfljax.report") / "web" / name).read_text(encoding="utf-8")
 
 
-def _hash(script: str) -> str:
+def _hash_script(script: str) -> str:
     """Hash a script for the page's security policy, which lets no other script run."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def _shortened(lines: list[str], most: int) -> list[str]:
+def _shorten(lines: list[str], most: int) -> list[str]:
     return lines if len(lines) <= most else [*lines[:most], f"and {len(lines) - most} more"]
 
 
-def _about(data: ReportData) -> str:
-    facts = [_words("data", data), f"model {_words('model', data)}", f"{_words('train.rounds', data)} rounds"]
+def _describe(data: ReportData) -> str:
+    facts = [_list_values("data", data), f"model {_list_values('model', data)}", f"{_list_values('train.rounds', data)} rounds"]
     return " · ".join(fact for fact in facts if "?" not in fact)
 
 
-def _words(name: str, data: ReportData) -> str:
+def _list_values(name: str, data: ReportData) -> str:
     """List the values of an option over all configurations: `digits rotated`, `10, 20`."""
     each = data.collected.configurations
-    values = dict.fromkeys(_value(configuration.units[0].record["config"], name) for configuration in each)
-    return ", ".join(_shortened([word for word in values if word], 3)) or "?"
+    values = dict.fromkeys(_format_value(configuration.units[0].record["config"], name) for configuration in each)
+    return ", ".join(_shorten([word for word in values if word], 3)) or "?"
 
 
-def _value(config: Table, name: str) -> str:
+def _format_value(config: Table, name: str) -> str:
     """Format an option of a configuration; for the data set its name, partition and number of clients."""
     value = option_of(config, name)
     if isinstance(value, dict):
@@ -93,7 +93,7 @@ def _value(config: Table, name: str) -> str:
     return "" if value is None else str(value)
 
 
-def _cards(data: ReportData) -> str:
+def _write_cards(data: ReportData) -> str:
     collected = data.collected
     units = collected.units
     ended = {status: sum(unit.status == status for unit in units) for status in ("done", "diverged", "failed")}
@@ -111,11 +111,11 @@ def _cards(data: ReportData) -> str:
         cards.append((f"Best, {first.heading}", f"{accuracy} %", best.configuration.legend))
     waited, summed = busy(collected.stores), f"{_duration(spent)} of computing"
     cards.append(("Time", _duration(waited or spent), f"{summed} side by side" if waited else "of computing, all runs together"))
-    cards.append(("Device", ", ".join(_distinct(_device(unit.record.get("device")) for unit in units)) or "–", ""))
+    cards.append(("Device", ", ".join(_list_distinct(_format_device(unit.record.get("device")) for unit in units)) or "–", ""))
     return "".join(f"<div><dt>{escaped(a)}</dt><dd>{escaped(b)}<small>{escaped(c)}</small></dd></div>" for a, b, c in cards)
 
 
-def _device(words: object) -> str:
+def _format_device(words: object) -> str:
     """Format the device of a record: `cpu, 1` as `cpu`, `gpu NVIDIA H200, 2` as `2 × gpu NVIDIA H200`."""
     kind, _, count = str(words or "").rpartition(", ")
     return kind if count == "1" else f"{count} × {kind}" if kind else count
@@ -127,7 +127,7 @@ def _duration(spent: float) -> str:
     return f"{spent / 60:.0f} min" if spent < 7200 else f"{spent / 3600:.1f} h"
 
 
-def _notes(data: ReportData) -> str:
+def _write_notes(data: ReportData) -> str:
     """Write the marks of the table as a legend, the other sentences folded."""
     lines = tables.notes(data.table, "Bold:", "≈")
     if data.target is not None:
@@ -142,14 +142,14 @@ def _notes(data: ReportData) -> str:
     return f"{legend}<details><summary>About the numbers</summary>{folded}</details>" if data.table else ""
 
 
-def _stopped(data: ReportData) -> str:
+def _note_stopped(data: ReportData) -> str:
     stopped, runs = sum(len(each.stopped) for each in data.curves), sum(each.runs for each in data.curves)
     if not stopped:
         return ""
     return f"Marks across the curves: train.stop ended a run there ({stopped} of {runs} runs), which keeps its last value."
 
 
-def _drawn(data: ReportData) -> str:
+def _note_drawn(data: ReportData) -> str:
     total = sum(any(u.status != "failed" for u in c.units) for c in data.collected.configurations)
     if not data.drawn:
         return "There are no finished runs to draw."
@@ -161,7 +161,7 @@ def _drawn(data: ReportData) -> str:
     )
 
 
-def _table(data: ReportData) -> str:
+def _write_table(data: ReportData) -> str:
     table = data.table[:MOST_ROWS]
     if not table:
         return '<p class="nothing">No finished runs yet.</p>'
@@ -181,11 +181,11 @@ def _table(data: ReportData) -> str:
             title = f'<tr><th class="block" colspan="{len(heads)}">{escaped(each.heading)}</th></tr>' if each.heading else ""
             bodies.append(title)
             block = each.block
-        bodies[-1] += _row(row, columns, folders, drawn.get(id(each), ""))
+        bodies[-1] += _write_row(row, columns, folders, drawn.get(id(each), ""))
     return f"<table><thead><tr>{cells}</tr></thead>{''.join(f'<tbody>{body}</tbody>' for body in bodies)}</table>"
 
 
-def _row(row: Row, columns: list[Column], folders: bool, drawn: str) -> str:
+def _write_row(row: Row, columns: list[Column], folders: bool, drawn: str) -> str:
     each = row.configuration
     cells = [f'<th title="{escaped(each.name)}"><i class="swatch"{drawn}></i>{escaped(each.title)}</th>']
     if folders:
@@ -200,7 +200,7 @@ def _row(row: Row, columns: list[Column], folders: bool, drawn: str) -> str:
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _troubles(units: list[Unit]) -> str:
+def _list_troubles(units: list[Unit]) -> str:
     bad = [unit for unit in units if unit.status != "done"]
     if not bad:
         return "<p>None.</p>" if units else "<p>There are no runs.</p>"
@@ -221,40 +221,40 @@ def _troubles(units: list[Unit]) -> str:
     return f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
 
 
-def _origin(data: ReportData) -> str:
+def _write_origin(data: ReportData) -> str:
     units = data.collected.units
     events = [event for store in data.collected.stores for event in store.events()]
     last = max((event["time"] for event in events if event["event"] == "done"), default=None)
     facts = {
-        "command": _distinct(event.get("command") for event in events)[-1:],
+        "command": _list_distinct(event.get("command") for event in events)[-1:],
         "date": [] if last is None else [time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(last))],
-        "versions": _distinct(_pairs(unit.record.get("versions")) for unit in units),
-        "device": _distinct(unit.record.get("device") for unit in units),
-        "git": _distinct(_commit(unit.record.get("git")) for unit in units),
-        "plan": _distinct(unit.record.get("plan") for unit in units),
+        "versions": _list_distinct(_format_pairs(unit.record.get("versions")) for unit in units),
+        "device": _list_distinct(unit.record.get("device") for unit in units),
+        "git": _list_distinct(_format_commit(unit.record.get("git")) for unit in units),
+        "plan": _list_distinct(unit.record.get("plan") for unit in units),
     }
-    listed = "".join(f"<dt>{name}</dt><dd>{'<br>'.join(map(escaped, _shortened(v, 5)))}</dd>" for name, v in facts.items() if v)
+    listed = "".join(f"<dt>{name}</dt><dd>{'<br>'.join(map(escaped, _shorten(v, 5)))}</dd>" for name, v in facts.items() if v)
     written = [(f"Spec of {store.folder.absolute().name}", store.read_spec()) for store in data.collected.stores]
-    specs = [f"<details open>{_preformatted(title, spec)}</details>" for title, spec in written if spec]
+    specs = [f"<details open>{_preformat(title, spec)}</details>" for title, spec in written if spec]
     if not specs and units:
         example = json.dumps(units[0].record["config"], indent=1, ensure_ascii=False, default=str)
-        specs = [f"<details>{_preformatted('Configuration of the first run', example)}</details>"]
+        specs = [f"<details>{_preformat('Configuration of the first run', example)}</details>"]
     return f'<dl class="facts">{listed}</dl>{"".join(specs)}'
 
 
-def _preformatted(title: str, text: str) -> str:
+def _preformat(title: str, text: str) -> str:
     return f"<summary>{escaped(title)}</summary><pre>{chr(10).join(map(escaped, text.splitlines()))}</pre>"
 
 
-def _pairs(table: object) -> str | None:
+def _format_pairs(table: object) -> str | None:
     return ", ".join(f"{k} {v}" for k, v in table.items()) if isinstance(table, dict) else None
 
 
-def _commit(git: object) -> str | None:
+def _format_commit(git: object) -> str | None:
     if not isinstance(git, dict):
         return None
     return f"{git.get('commit')}{', with uncommitted changes' if git.get('dirty') else ''}"
 
 
-def _distinct(values: Iterable[object]) -> list[str]:
+def _list_distinct(values: Iterable[object]) -> list[str]:
     return list(dict.fromkeys(str(value) for value in values if value))

@@ -77,31 +77,31 @@ def page_data(data: ReportData) -> dict[str, object]:
             {"name": c.legend, "colour": s[0], "dash": s[1], "stopped": list(each.stopped)}
             for c, s, each in zip(drawn, styles(data), data.curves, strict=True)
         ],
-        "history": _bands(data.curves, lambda each: each.history, FIRST),
-        "own": _bands(data.curves, lambda each: each.diagnostics, ("epsilon", "threshold")),
+        "history": _list_bands(data.curves, lambda each: each.history, FIRST),
+        "own": _list_bands(data.curves, lambda each: each.diagnostics, ("epsilon", "threshold")),
         "changes": [list(each.changes) for each in data.curves],
-        "clusters": [_band(each.clusters) for each in data.curves],
-        "clients": [_band(each.clients) for each in data.curves],
-        "newcomers": [_band(each.newcomers) for each in data.curves],
+        "clusters": [_make_band(each.clusters) for each in data.curves],
+        "clients": [_make_band(each.clients) for each in data.curves],
+        "newcomers": [_make_band(each.newcomers) for each in data.curves],
         "seconds": [number(each.seconds) for each in data.curves],
-        "waited": [_numbers(each.waited) for each in data.curves],
+        "waited": [_list_numbers(each.waited) for each in data.curves],
         "final": finals_of(drawn),
         "time": [[timing(c, part) for part in PARTS] for c in drawn],
-        "pictures": _grids(data, lambda d: [d.assignment], "cluster"),
-        "groups": _grids(data, lambda d: [d.groups], "true group then"),
-        "mixtures": _grids(data, lambda d: d.mixtures, "model"),
+        "pictures": _list_grids(data, lambda d: [d.assignment], "cluster"),
+        "groups": _list_grids(data, lambda d: [d.groups], "true group then"),
+        "mixtures": _list_grids(data, lambda d: d.mixtures, "model"),
         "trivial": [f"{c.legend} ({d.trivial})" for c, d in zip(drawn, data.pictures, strict=True) if d is not None and d.trivial],
         "counted": [
             f"{c.legend}, seed {d.seed}: {d.counted}" for c, d in zip(drawn, data.pictures, strict=True) if d and d.counted
         ],
         "confusions": [
             {"table": p.table.tolist(), "clusters": p.clusters, "groups": p.groups, "colours": p.colours.tolist(), **who}
-            for who, p in _pictures(data, lambda d: [d.confusion])
+            for who, p in _list_pictures(data, lambda d: [d.confusion])
         ],
     }  # fmt: skip
 
 
-def _pictures(data: ReportData, kind: Callable[[RunPictures], Sequence[Any]]) -> Iterator[tuple[dict[str, object], Any]]:
+def _list_pictures(data: ReportData, kind: Callable[[RunPictures], Sequence[Any]]) -> Iterator[tuple[dict[str, object], Any]]:
     """({config: number, seed}, picture) for every picture of a kind."""
     for config, each in enumerate(data.pictures):
         if each is None:
@@ -111,32 +111,32 @@ def _pictures(data: ReportData, kind: Callable[[RunPictures], Sequence[Any]]) ->
                 yield {"config": config, "seed": each.seed}, picture
 
 
-def _grids(
+def _list_grids(
     data: ReportData, kind: Callable[[RunPictures], Sequence[OverRounds | Mixture | None]], shade: str
 ) -> list[dict[str, object]]:
     """Return the pictures that have a row for each client and a colour for each cell, which stands for a `shade`."""
     p: OverRounds | Mixture
     found: list[dict[str, object]] = []
-    for who, p in _pictures(data, kind):
+    for who, p in _list_pictures(data, kind):
         own: dict[str, object] = {} if isinstance(p, OverRounds) else {"name": p.name, "xlabel": p.xlabel}
         at, drawn = (p.rounds, len(p.groups)) if isinstance(p, OverRounds) else (p.at, p.drawn)
         about = f"{drawn} of {p.clients} clients" if drawn < p.clients else ""
-        grid = {"rounds": at.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups), "shade": shade, "about": about}
+        grid = {"rounds": at.tolist(), "cells": _encode(p.colours), "groups": _encode(p.groups), "shade": shade, "about": about}
         found.append(grid | own | who)
     return found
 
 
-def _bands(each: Sequence[Curves], pick: Callable[[Curves], dict[str, Band]], first: Sequence[str]) -> dict[str, list[object]]:
+def _list_bands(each: Sequence[Curves], pick: Callable[[Curves], dict[str, Band]], first: Sequence[str]) -> dict[str, list[object]]:
     """Quantity -> a band for each configuration, None where it has none. Quantities without any finite number are left out."""
     names = dict.fromkeys(name for c in each for name, band in pick(c).items() if np.isfinite(band.mean).any())
     order = [name for name in first if name in names] + [name for name in names if name not in first]
-    return {name: [_band(pick(c).get(name)) for c in each] for name in order}
+    return {name: [_make_band(pick(c).get(name)) for c in each] for name in order}
 
 
-def _band(band: Band | None) -> dict[str, list[float | None]] | None:
+def _make_band(band: Band | None) -> dict[str, list[float | None]] | None:
     if band is None or not np.isfinite(band.mean).any():
         return None
-    return {"x": _numbers(band.round), "m": _numbers(band.mean), "s": _numbers(band.std)}
+    return {"x": _list_numbers(band.round), "m": _list_numbers(band.mean), "s": _list_numbers(band.std)}
 
 
 def finals_of(drawn: Sequence[Configuration]) -> dict[str, list[Final]]:
@@ -151,7 +151,7 @@ def final(configuration: Configuration, name: str) -> Final:
     column = next(c for c in COLUMNS if c.key == name)
     values = [v for unit in configuration.by_status("done") if math.isfinite(v := column.value(unit))]
     mean, std = mean_and_deviation(values)
-    return {"mean": number(mean), "std": number(std), "seeds": _numbers(values[:MOST_SEEDS])}
+    return {"mean": number(mean), "std": number(std), "seeds": _list_numbers(values[:MOST_SEEDS])}
 
 
 def timing(configuration: Configuration, part: str) -> float | None:
@@ -160,7 +160,7 @@ def timing(configuration: Configuration, part: str) -> float | None:
     return number(mean_and_deviation(values)[0])
 
 
-def _codes(colours: np.ndarray) -> str:
+def _encode(colours: np.ndarray) -> str:
     """Numbers of colours as bytes in base64: 255 for none, and the numbers modulo 250 for the others."""
     return _base64(np.where(colours < 0, 255, colours % 250).astype(np.uint8))
 
@@ -174,5 +174,5 @@ def number(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 
-def _numbers(values: Iterable[float]) -> list[float | None]:
+def _list_numbers(values: Iterable[float]) -> list[float | None]:
     return [int(v) if float(v).is_integer() and abs(v) < 1e15 else number(v) for v in values]

@@ -20,15 +20,15 @@ def tests(table: Sequence[Row]) -> str:
     """The sentences for a paper, the differences from the best, and the critical-difference picture; "" where there is nothing."""
     parts = []
     if said := tested.brief(table):
-        parts.append(f"<h3>For a paper</h3>{_copied('brief', said)}")
-        parts.append(f"<details><summary>All that was tested</summary>{_copied('long', tested.sentence(table))}</details>")
+        parts.append(f"<h3>For a paper</h3>{_write_copyable('brief', said)}")
+        parts.append(f"<details><summary>All that was tested</summary>{_write_copyable('long', tested.sentence(table))}</details>")
     if (over := tested.mean_ranks(table)) is not None:
         about = "Mean ranks over the data sets and partitions, by the means over the seeds; bars: no significant difference."
         more = f" The best {MOST} of {len(over.names)} methods." if len(over.names) > MOST else ""
         parts.append(f'<figure id="fig-ranks"><figcaption><h3>Critical differences</h3><p>{about}{more}</p></figcaption>')
         parts.append(f'<div class="plot scroll">{svg(over)}</div></figure>')
     if blocks := tested.differences(table):
-        inside = "".join(_block(*block) for block in blocks)
+        inside = "".join(_write_block(*block) for block in blocks)
         head = "".join(f"<th{'' if i else _WORD}>{escaped(name)}</th>" for i, name in enumerate(tested.HEADINGS))
         about = "Points of accuracy over the n shared seeds; effect: Hedges’ g of the paired differences; p: by Holm."
         parts.append(f'<details><summary>Differences from the best</summary><p class="notes">{about}</p><div class="scroll">')
@@ -36,7 +36,7 @@ def tests(table: Sequence[Row]) -> str:
     return "".join(parts)
 
 
-def _copied(name: str, words: str) -> str:
+def _write_copyable(name: str, words: str) -> str:
     button = f'<button type="button" class="plain" data-copy="#{name}">copy</button>'
     return f'<p class="paper" id="{name}">{escaped(words)}</p>{button}'
 
@@ -44,7 +44,7 @@ def _copied(name: str, words: str) -> str:
 _WORD = ' class="word"'
 
 
-def _block(heading: str, best: str, lines: list[tested.Line]) -> str:
+def _write_block(heading: str, best: str, lines: list[tested.Line]) -> str:
     title = escaped(f"against {best}{f', {heading}' if heading else ''}")
     shown = lines[: tested.MOST_ROWS]
     cells = ["".join(f"<td>{escaped(cell)}</td>" for cell in line[1:]) for line in shown]

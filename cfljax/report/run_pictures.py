@@ -58,7 +58,7 @@ def run_pictures(configuration: Configuration, problems: list[str]) -> RunPictur
     for unit in drawn_units(configuration):
         arrays = read(unit, ("history/round", "diag/", "labels", "group", "groups"), problems)
         if arrays is not None:
-            return _pictures(unit.seed, arrays, f"diag/{unit.record['method']}/")
+            return _make_pictures(unit.seed, arrays, f"diag/{unit.record['method']}/")
     return None
 
 
@@ -75,24 +75,24 @@ def changes_once(pictures: list[RunPictures | None]) -> list[RunPictures | None]
     return kept
 
 
-def _pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictures:
+def _make_pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictures:
     diagnostics = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
     rounds = arrays.get("history/round", np.zeros(0, np.int64)).astype(np.int64)
     labels = np.atleast_2d(arrays.get("labels", np.zeros((0, 0)))).astype(np.int32)
     group = arrays.get("group")
-    mixed = mixtures(diagnostics, rounds, group, _colours, labels if labels.size else None)
+    mixed = mixtures(diagnostics, rounds, group, _choose_colours, labels if labels.size else None)
     if not labels.size:
         return RunPictures(seed, None, "labels were not kept", None, mixed)
     group = group if group is not None and group.shape == labels.shape[1:] else np.full(labels.shape[1], -1, np.int32)
-    counted = _counted(diagnostics)
-    colour = _colours(labels, group)
-    trivial = _trivial(labels)
-    assignment = None if trivial else _assignment(rounds, labels, group, colour)
-    confusion = None if trivial else _confusion(labels[-1], group, colour)
+    counted = _write_count(diagnostics)
+    colour = _choose_colours(labels, group)
+    trivial = _why_trivial(labels)
+    assignment = None if trivial else _draw_assignment(rounds, labels, group, colour)
+    confusion = None if trivial else _count_confusion(labels[-1], group, colour)
     return RunPictures(seed, assignment, trivial, confusion, mixed, counted, _groups(rounds, arrays.get("groups")))
 
 
-def _counted(diagnostics: dict[str, np.ndarray]) -> str:
+def _write_count(diagnostics: dict[str, np.ndarray]) -> str:
     """`4 found (1: 0.25, 2: 0.31, …)`, for `clusters = "auto"`."""
     if not {"auto_clusters", "auto_curve"} <= diagnostics.keys():
         return ""
@@ -100,7 +100,7 @@ def _counted(diagnostics: dict[str, np.ndarray]) -> str:
     return f"{int(diagnostics['auto_clusters'])} found ({curve})"
 
 
-def _trivial(labels: np.ndarray) -> str:
+def _why_trivial(labels: np.ndarray) -> str:
     """Why a picture of these labels would show nothing; "" if it shows something."""
     known = np.unique(labels[labels >= 0])
     if len(known) <= 1:
@@ -120,7 +120,7 @@ def contingency(labels: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.n
     return table, clusters, groups
 
 
-def _colours(labels: np.ndarray, group: np.ndarray) -> dict[int, int]:
+def _choose_colours(labels: np.ndarray, group: np.ndarray) -> dict[int, int]:
     """Cluster -> number of its colour. A cluster gets the colour of the true group that most of its final clients belong to, if no
     other cluster has it; the other clusters get unused colours in the order of their sizes."""
     table, clusters, groups = contingency(labels[-1], group)
@@ -143,7 +143,7 @@ def _paint(labels: np.ndarray, colour: dict[int, int]) -> np.ndarray:
     return np.array([colour.get(int(k), -1) for k in known], np.int32)[at].reshape(labels.shape)
 
 
-def _assignment(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> OverRounds:
+def _draw_assignment(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> OverRounds:
     if len(rounds) != len(labels):  # only the last labels were kept
         rounds = rounds[-1:] if len(rounds) else np.zeros(1, np.int64)
         labels = labels[-1:]
@@ -163,7 +163,7 @@ def _groups(rounds: np.ndarray, groups: np.ndarray | None) -> OverRounds | None:
     return OverRounds(rounds[columns], groups[np.ix_(columns, rows)].T.astype(np.int32), groups[0, rows], len(order))
 
 
-def _confusion(final: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Confusion | None:
+def _count_confusion(final: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Confusion | None:
     """Count the clients by clusters at the end i32[C] and the true groups i32[C]; `colour`: cluster -> number of its colour."""
     table, clusters, groups = contingency(final, group)
     if not table.size:
@@ -174,12 +174,12 @@ def _confusion(final: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> 
         largest = set(np.argsort(-table.sum(axis=1), kind="stable")[: MOST_CLUSTERS - 1].tolist())
         order = np.array([k for k in order if k in largest] + [k for k in order if k not in largest])
     names = [str(k) for k in clusters[order]]
-    table, names = _summed_up(table[order], names)
-    turned, columns = _summed_up(table.T, [str(g) for g in groups])
+    table, names = _sum_up(table[order], names)
+    turned, columns = _sum_up(table.T, [str(g) for g in groups])
     return Confusion(turned.T, names, columns, painted[order][: len(names)])
 
 
-def _summed_up(table: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[str]]:
+def _sum_up(table: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[str]]:
     if len(names) <= MOST_CLUSTERS:
         return table, names
     rest = table[MOST_CLUSTERS - 1 :].sum(axis=0, keepdims=True)

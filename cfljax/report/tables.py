@@ -47,7 +47,7 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
     """Sentences that explain the marks of the table: `best` and `tied` are these marks. Unused marks are left out."""
     cells = [cell for row in table for cell in row.cells.values()]
     said = ["mean ± standard deviation over the seeds of completed runs; accuracies in per cent"]
-    said += _about_intervals(table) + _about_draws(table)
+    said += _note_intervals(table) + _note_draws(table)
     if any(cell.best for cell in cells):
         blocks = len({row.configuration.block for row in table}) > 1
         said.append(f"{best} best of the column{' on the same data' if blocks else ''}")
@@ -72,7 +72,7 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
     return said
 
 
-def _about_intervals(table: Sequence[Row]) -> list[str]:
+def _note_intervals(table: Sequence[Row]) -> list[str]:
     first = headline(table)
     counts = {row.cells[first.key].n for row in table if row.cells[first.key].interval} if first is not None else set()
     if not counts:
@@ -83,7 +83,7 @@ def _about_intervals(table: Sequence[Row]) -> list[str]:
     return [f"in brackets: {1 - LEVEL:.0%} interval of the mean ({how})"]
 
 
-def _about_draws(table: Sequence[Row]) -> list[str]:
+def _note_draws(table: Sequence[Row]) -> list[str]:
     """State whether the seeds draw who holds which data, too (`data.seed = "run"`)."""
     followed = {draws_data(row) for row in table if len(row.configuration.units) > 1}
     if followed == {True}:
@@ -140,13 +140,13 @@ def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False)
     if not table:
         return "no finished runs"
     columns, left_out = columns_of(table), []
-    text = _terminal(table, columns)
+    text = _align_rows(table, columns)
     for key in FIRST_TO_GO:
         if width is None or max(map(len, text)) <= width:
             break
         left_out += [c.heading for c in columns if key in (c.key, c.heading)]
         columns = [c for c in columns if key not in (c.key, c.heading)]
-        text = _terminal(table, columns)
+        text = _align_rows(table, columns)
     if bold:
         text = [_embolden(line) for line in text]
     if any(row.configuration.lost or any(cell.best or cell.tied for cell in row.cells.values()) for row in table):
@@ -156,7 +156,7 @@ def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False)
     return "\n".join(text)
 
 
-def _terminal(table: Sequence[Row], columns: list[Column]) -> list[str]:
+def _align_rows(table: Sequence[Row], columns: list[Column]) -> list[str]:
     folders = any(row.configuration.folder for row in table)
     head = ["", *(["folder"] if folders else []), "runs", *(f"{c.heading} " for c in columns)]  # the space is for the mark
     grid, titles, block = [head], {}, None
@@ -205,7 +205,7 @@ def markdown(table: Sequence[Row]) -> str:
         text = number(column, value)
         return f"**{text}**" if value.best else text + (" ≈" if value.tied else "")
 
-    head, body, texts = _grid(table, markdown_text, cell)
+    head, body, texts = _make_grid(table, markdown_text, cell)
     lines = [f"| {' | '.join(head)} |", f"|{'|'.join(' --- ' if i < texts else ' ---: ' for i in range(len(head)))}|"]
     lines += [f"| {' | '.join(line)} |" for line in body]
     return "\n".join([*lines, "", *(f"{note}.  " for note in notes(table, "**bold**:", "≈"))]) + "\n"
@@ -220,7 +220,7 @@ def latex(table: Sequence[Row]) -> str:
         text = number(column, value).replace(" ± ", r" $\pm$ ").replace("–", "--")
         return rf"\textbf{{{text}}}" if value.best else text + (r"\textsuperscript{$\approx$}" if value.tied else "")
 
-    head, body, texts = _grid(table, latex_text, cell)
+    head, body, texts = _make_grid(table, latex_text, cell)
     kinds = "l" * texts + "r" * (len(head) - texts)
     said = [latex_text(note) for note in notes(table, "bold:", "≈")]
     lines = [r"% needs \usepackage{booktabs}", *(f"% {note}" for note in said), rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"]
@@ -234,7 +234,7 @@ def latex(table: Sequence[Row]) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def _grid(
+def _make_grid(
     table: Sequence[Row], escape: Callable[[str], str], cell: Callable[[Column, Cell], str]
 ) -> tuple[list[str], list[list[str]], int]:
     """(headings, lines, number of columns of text before the columns of numbers), with a column for each option that varies."""
@@ -285,12 +285,12 @@ def to_csv(table: Sequence[Row]) -> str:
         each = row.configuration
         chosen = dict(each.options)
         counts = [len(each.by_status(status)) for status in ("done", "diverged", "failed")]
-        numbers = [v for c in columns for v in _numbers(row.cells[c.key])[: len(parts) if c.better else 5]]
+        numbers = [v for c in columns for v in _list_numbers(row.cells[c.key])[: len(parts) if c.better else 5]]
         writer.writerow([each.folder, each.method, each.label, *(chosen.get(o, "") for o in options), *counts, *numbers])
     return out.getvalue()
 
 
-def _numbers(cell: Cell) -> list[str]:
+def _list_numbers(cell: Cell) -> list[str]:
     def text(value: float | None, digits: int = 9) -> str:
         return "" if value is None else f"{value:.{digits}g}"
 

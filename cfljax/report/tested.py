@@ -27,15 +27,15 @@ Line = tuple[str, str, str, str, str, str]
 def differences(table: Sequence[Row]) -> list[tuple[str, str, list[Line]]]:
     """(heading of the block, name of its best method, a line for each method that was tested against it) for each block."""
     column, found = headline(table), []
-    for block in _blocks(table):
-        best = _best(block, column)
-        lines = [] if column is None else [_line(row, row.cells[column.key].behind, row.cells[column.key].p) for row in block]
+    for block in _group_blocks(table):
+        best = _find_best(block, column)
+        lines = [] if column is None else [_make_line(row, row.cells[column.key].behind, row.cells[column.key].p) for row in block]
         if best is not None and (tested := [line for line in lines if line is not None]):
             found.append((block[0].configuration.heading, best.configuration.title, tested))
     return found
 
 
-def _line(row: Row, behind: Difference | None, p: float | None) -> Line | None:
+def _make_line(row: Row, behind: Difference | None, p: float | None) -> Line | None:
     if behind is None or p is None:
         return None
     mean, low, high = (_signed(100 * value) for value in behind[:3])
@@ -57,31 +57,31 @@ def p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _blocks(table: Sequence[Row]) -> list[list[Row]]:
+def _group_blocks(table: Sequence[Row]) -> list[list[Row]]:
     found: dict[str, list[Row]] = {}
     for row in table:
         found.setdefault(row.configuration.block, []).append(row)
     return list(found.values())
 
 
-def _best(block: Sequence[Row], column: Column | None) -> Row | None:
+def _find_best(block: Sequence[Row], column: Column | None) -> Row | None:
     return None if column is None else next((row for row in block if row.cells[column.key].best), None)
 
 
 def mean_ranks(table: Sequence[Row]) -> Ranks | None:
     """Rank the methods over the data sets and partitions of the table, by the headline. A method counts if it has runs on
     all of them and lost none; None for fewer than three such methods, or fewer than three data sets."""
-    column, blocks = headline(table), _blocks(table)
+    column, blocks = headline(table), _group_blocks(table)
     if column is None or len(blocks) < 3:
         return None
-    scores = [_by_name(block, column) for block in blocks]
+    scores = [_map_by_name(block, column) for block in blocks]
     names = [name for name in scores[0] if all(name in each for each in scores)]
     if len(names) < 3:
         return None
     return ranks(names, np.array([[each[name] for name in names] for each in scores]))
 
 
-def _by_name(block: Sequence[Row], column: Column) -> dict[str, float]:
+def _map_by_name(block: Sequence[Row], column: Column) -> dict[str, float]:
     """Name of the method, with the folder where one block has the name twice -> mean over the seeds."""
     names = [row.configuration.title for row in block]
     means = [(row.configuration, row.cells[column.key].mean) for row in block]
@@ -105,7 +105,7 @@ def sentence(table: Sequence[Row]) -> str:
         shared = "all of them share one partition of the data among the clients"
         parts.append("Each seed draws the partition of the data, the initial model and the participants" if follows == {True} else
                      f"Seeds draw the initial model and the participants; {shared}")  # fmt: skip
-    parts += _about_lost(table) + _about_tests(table, column)
+    parts += _describe_lost(table) + _describe_tests(table, column)
     if (over := mean_ranks(table)) is not None:
         parts.append(about_ranks(over))
     return ". ".join(parts) + "."
@@ -113,7 +113,7 @@ def sentence(table: Sequence[Row]) -> str:
 
 def brief(table: Sequence[Row]) -> str:
     """Say the result in a sentence or two, of three lines at most; "" where nothing can be said."""
-    column, blocks = headline(table), _blocks(table)
+    column, blocks = headline(table), _group_blocks(table)
     known = [] if column is None else [row for row in table if row.cells[column.key].n]
     if column is None or not known:
         return ""
@@ -135,7 +135,7 @@ def brief(table: Sequence[Row]) -> str:
     return f"{said} It {' and '.join(part for part in (better, equal) if part)} {how}." if tested else said
 
 
-def _about_lost(table: Sequence[Row]) -> list[str]:
+def _describe_lost(table: Sequence[Row]) -> list[str]:
     lost = [row.configuration for row in table if row.configuration.lost]
     if not lost:
         return []
@@ -145,12 +145,12 @@ def _about_lost(table: Sequence[Row]) -> list[str]:
     return [f"Not compared, because some of their runs are missing: {_joined([*listed[:MOST_LOST], *more])}"]
 
 
-def _about_tests(table: Sequence[Row], column: Column) -> list[str]:
+def _describe_tests(table: Sequence[Row], column: Column) -> list[str]:
     tested = [row for row in table if row.cells[column.key].behind is not None]
     if not tested:
         whole = sum(not row.configuration.lost for row in table)
         return [f"Differences were not tested, because fewer than {FEWEST} seeds are shared"] if whole > 1 else []
-    blocks = [block for block in _blocks(table) if any(row in tested for row in block)]
+    blocks = [block for block in _group_blocks(table) if any(row in tested for row in block)]
     where = "" if len(blocks) == 1 else " on the same data"
     how = "two-sided paired t-tests over the shared seeds, Holm-corrected for the"
     number = f"{len(tested)} comparison{'s' if len(tested) > 1 else ''}" if len(blocks) == 1 else "comparisons on each data set"
@@ -158,16 +158,16 @@ def _about_tests(table: Sequence[Row], column: Column) -> list[str]:
     if len(blocks) > 1:
         apart = sum(not row.cells[column.key].tied for row in tested)
         return [*said, f"{apart} of the {len(tested)} differences are significant"]
-    best = _best(blocks[0], column)
+    best = _find_best(blocks[0], column)
     assert best is not None
     groups = {True: [row for row in tested if not row.cells[column.key].tied], False: []}
     groups[False] = [row for row in tested if row not in groups[True]]
     words = {True: "is significantly better than", False: "does not differ significantly from"}
-    listed = [f"{words[far]} {_joined([_against(row, column) for row in rows])}" for far, rows in groups.items() if rows]
+    listed = [f"{words[far]} {_joined([_compare(row, column) for row in rows])}" for far, rows in groups.items() if rows]
     return [*said, f"{best.configuration.title} {'; it '.join(listed)}"]
 
 
-def _against(row: Row, column: Column) -> str:
+def _compare(row: Row, column: Column) -> str:
     cell = row.cells[column.key]
     assert cell.behind is not None and cell.p is not None
     far, p = cell.behind, p_text(cell.p)

@@ -40,11 +40,11 @@ def text(table: Table) -> str:
     for group in table["groups"]:
         best = chosen(group, table)
         words = (setting_text(best), score_text(best["scores"][-1])) if best else ("none reached the end", "–")
-        lines.append([_name(group), *words, f"{spent(group, table):.1f}"])
+        lines.append([_format_name(group), *words, f"{spent(group, table):.1f}"])
     return "\n".join(align([["method", "best setting", table["metric"], "runs spent"], *lines], lefts=2))
 
 
-def _name(group: Table) -> str:
+def _format_name(group: Table) -> str:
     return printable(" ".join(filter(None, (str(group["label"]), str(group.get("data", ""))))))
 
 
@@ -90,7 +90,7 @@ def section(table: Table) -> str:
     for group in table["groups"]:
         cost = f"{len(group['settings'])} settings, {spent(group, table):.1f} whole runs"
         best = chosen(group, table)
-        name = escaped(f"{_name(group)}: {setting_text(best) if best else 'none reached the end'}")
+        name = escaped(f"{_format_name(group)}: {setting_text(best) if best else 'none reached the end'}")
         head = f"<summary>{name} ({cost})</summary>"
         parts.append(f'<details open>{head}<div class="scroll">{curves(group, table)}</div>{_settings(group, table)}</details>')
     return "".join([*parts, "</section>"])

@@ -54,9 +54,9 @@ def rows(folders: Iterable[str | Path]) -> list[Row]:
         if done:
             config = done[0].record["config"]
             chosen = " ".join(f"{name}={value}" for name, value in each.options if (name, value) not in each.data)
-            key = (each.label, _setting(config["data"]))
+            key = (each.label, _name_setting(config["data"]))
             chosen = chosen or f"lr={show(config['train'].get('lr'))}"
-            groups.setdefault(key, []).append((-len(each.by_status("diverged")), _validation(done), chosen, done))
+            groups.setdefault(key, []).append((-len(each.by_status("diverged")), _mean_validation(done), chosen, done))
     found = []
     for (method, setting), tried in groups.items():
         if len(tried) > 1 and any(math.isnan(score) for _, score, _, _ in tried):
@@ -64,11 +64,11 @@ def rows(folders: Iterable[str | Path]) -> list[Row]:
                 f"{method} on {setting}: nothing to choose by; the board needs data.validation, as in experiments/board.toml"
             )
         _, _, chosen, done = max(tried, key=lambda entry: entry[:2])
-        found += [_row(method, setting, chosen, unit) for unit in done]
+        found += [_make_row(method, setting, chosen, unit) for unit in done]
     return found
 
 
-def _setting(data: Table) -> str:
+def _name_setting(data: Table) -> str:
     """Name a setting, whatever else the folder holds: so that rows of two folders meet. Another split of the data is another
     setting, `20x100` are 20 clients of 100 samples, and so is another scale of the samples than the default."""
     more = [f"{name}={show(data[name])}" for name in TELLING if name in data]
@@ -78,7 +78,7 @@ def _setting(data: Table) -> str:
     return " ".join([str(data["name"]), str(data["partition"]), *more, *cut])
 
 
-def _validation(units: list[Unit]) -> float:
+def _mean_validation(units: list[Unit]) -> float:
     """Return the mean over runs of the best validation accuracy; NaN without validation samples."""
     best = []
     for unit in units:
@@ -87,7 +87,7 @@ def _validation(units: list[Unit]) -> float:
     return float(np.mean(best))
 
 
-def _row(method: str, setting: str, chosen: str, unit: Unit) -> Row:
+def _make_row(method: str, setting: str, chosen: str, unit: Unit) -> Row:
     summary, git = unit.record["summary"], unit.record.get("git") or {}
     accuracy = summary.get("accuracy_at_best_val", summary.get("accuracy_last10"))
     sent = (number(summary.get("bytes_up")) + number(summary.get("bytes_down"))) / 1e6

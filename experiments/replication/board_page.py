@@ -58,30 +58,30 @@ def board(folder: Path) -> dict[str, str]:
 
 def page(rows: Sequence[Row], about: str = "") -> dict[str, str]:
     """Write the board's pages from rows. `about`: what the settings are."""
-    names, settings = _named(rows), list(dict.fromkeys(row.setting for row in rows))
-    scores = {(name, setting): _mean(names[name], setting, "accuracy") for name in names for setting in settings}
+    names, settings = _group_rows(rows), list(dict.fromkeys(row.setting for row in rows))
+    scores = {(name, setting): _average(names[name], setting, "accuracy") for name in names for setting in settings}
     ranked = [setting for setting in settings if sum(scores[name, setting] is not None for name in names) >= FEWEST]
     whole = [name for name in names if all(scores[name, setting] is not None for setting in ranked)]
     over = None
     if len(whole) >= FEWEST and len(ranked) >= FEWEST:
         over = ranks(whole, np.array([[scores[name, setting] for name in whole] for setting in ranked]))
     order = [*(over.names if over else []), *(name for name in names if over is None or name not in over.names)]
-    parts = ["# The board", _about(rows, settings), *([about] if about else []), *_ranked(over)]
+    parts = ["# The board", _describe(rows, settings), *([about] if about else []), *_rank(over)]
     parts += [
-        _overall(names, order, over, ranked),
+        _write_overall(names, order, over, ranked),
         "## Accuracy, setting by setting",
-        _by_setting(names, order, settings),
+        _write_settings(names, order, settings),
         _submit(ranked),
     ]
     found = {PAGE: "\n\n".join(parts) + "\n"}
     if over is not None:
-        found[PICTURE] = _picture(over)
+        found[PICTURE] = _draw_ranks(over)
     return found
 
 
 def _submit(ranked: list[str]) -> str:
     """How to submit a row on the settings that have ranks."""
-    size = _size(ranked)
+    size = _find_size(ranked)
     command = COMMAND.replace(" --out", f" --set size={size} --out") if size else COMMAND
     folder = "docs/board/medium" if size == "medium" else "docs/board"
     if size == "small":
@@ -89,21 +89,21 @@ def _submit(ranked: list[str]) -> str:
     return SUBMIT.format(command=command, folder=folder, other=OTHER[size]).strip()
 
 
-def _size(ranked: list[str]) -> str:
+def _find_size(ranked: list[str]) -> str:
     """Return the size of the spec that has these settings; "" is the full one."""
     if ranked and all(setting.startswith(SMALL) for setting in ranked):
         return "small"
     return "medium" if ranked and all(setting.endswith(MEDIUM) for setting in ranked) else ""
 
 
-def _picture(over: Ranks) -> str:
+def _draw_ranks(over: Ranks) -> str:
     """Draw the picture of critical differences as a file of its own, black on white."""
     head, inside = svg(over).split(">", 1)
     named = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" color="#000" ', 1)
     return f'{named}><rect width="100%" height="100%" fill="#fff"/>{inside}\n'
 
 
-def _named(rows: Iterable[Row]) -> dict[str, list[Row]]:
+def _group_rows(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Name of a method -> its rows. A name that several files have says which file it is of."""
     files: dict[str, set[str]] = {}
     rows = list(rows)
@@ -115,13 +115,13 @@ def _named(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def _about(rows: Sequence[Row], settings: list[str]) -> str:
+def _describe(rows: Sequence[Row], settings: list[str]) -> str:
     seeds = sorted({sum(r.method == row.method and r.setting == row.setting and r.by == row.by for r in rows) for row in rows})
     runs = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
     files = ", ".join(f"`{name}.csv`" for name in dict.fromkeys(row.by for row in rows) if name)
     made = ", ".join(sorted({f"cfljax {row.cfljax} at {row.commit or 'no commit'}" for row in rows}))
     data = list(dict.fromkeys(setting.split(" ")[0] for setting in settings))
-    cuts = f"{len(settings)} partition{'s' if len(settings) > 1 else ''} of {_and(data)}"
+    cuts = f"{len(settings)} partition{'s' if len(settings) > 1 else ''} of {_join(data)}"
     return (
         f"{len({row.method for row in rows})} methods on {cuts}, {runs} seeds each"
         f"{f', from {files}' if files else ''}. Accuracy is that of the test samples in the round with the best validation "
@@ -130,14 +130,14 @@ def _about(rows: Sequence[Row], settings: list[str]) -> str:
     )
 
 
-def _ranked(over: Ranks | None) -> list[str]:
+def _rank(over: Ranks | None) -> list[str]:
     if over is None:
         return ["There are no ranks yet: they need three methods that have run on all of three settings or more."]
     level = over.names[: next((last for first, last in over.level_groups if first == 0), 0) + 1]
     behind = [name for name in over.names if name not in level]
     others = f"is not told apart from {len(level) - 1} of the {len(over.names) - 1} others"
     best = f"{over.names[0]} has the best mean rank, {over.means[0]:.2f}, and {others}"
-    worse = f": the ranks of {_and(behind)} are significantly worse" if behind else ""
+    worse = f": the ranks of {_join(behind)} are significantly worse" if behind else ""
     caution = (
         "The test takes settings to be independent. Those that share a data set are not, so that it finds differences too easily."
     )
@@ -149,12 +149,12 @@ def _without_ranks(text: str) -> str:
     return re.sub(r"The mean ranks are .*; mean ranks", "Mean ranks", text)
 
 
-def _and(names: Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     """Join the names as words."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _overall(names: dict[str, list[Row]], order: list[str], over: Ranks | None, ranked: list[str]) -> str:
+def _write_overall(names: dict[str, list[Row]], order: list[str], over: Ranks | None, ranked: list[str]) -> str:
     """Write a row for each method: its rank, and the means over its settings, with their number where it lacks some."""
     known = {name for rows in names.values() for row in rows for name in row.numbers}
     new = sorted((name for name in known if name.startswith(NEW)), key=lambda name: int(name.removeprefix(NEW)))
@@ -163,30 +163,30 @@ def _overall(names: dict[str, list[Row]], order: list[str], over: Ranks | None, 
     lines = []
     for name in order:
         rank = f"{over.means[over.names.index(name)]:.2f}" if over is not None and name in over.names else "–"
-        cells = [_number(_mean(names[name], None, quantity), quantity) for quantity in ("accuracy", *new, *more)]
+        cells = [_format_number(_average(names[name], None, quantity), quantity) for quantity in ("accuracy", *new, *more)]
         ran = {row.setting for row in names[name]}.intersection(ranked)
         part = f" ({len(ran)} of {len(ranked)} settings)" if 0 < len(ran) < len(ranked) else ""
         lines.append([name + part, rank, *cells])
     return table(["method", "mean rank", "accuracy (%)", *heads, *(MORE[name] for name in more)], lines)
 
 
-def _by_setting(names: dict[str, list[Row]], order: list[str], settings: list[str]) -> str:
+def _write_settings(names: dict[str, list[Row]], order: list[str], settings: list[str]) -> str:
     """Write a table for each data set, with a column for each of its partitions."""
     parts = []
     for data in dict.fromkeys(setting.split(" ")[0] for setting in settings):
         own = [setting for setting in settings if setting.split(" ")[0] == data]
-        lines = [[name, *(_cell(names[name], setting) for setting in own)] for name in order]
+        lines = [[name, *(_format_cell(names[name], setting) for setting in own)] for name in order]
         kept = [line for line in lines if any(cell != "–" for cell in line[1:])]
         parts.append(f"### {data}\n\n" + table(["method", *(setting.removeprefix(f"{data} ") for setting in own)], kept))
     return "\n\n".join(parts)
 
 
-def _cell(rows: Iterable[Row], setting: str) -> str:
+def _format_cell(rows: Iterable[Row], setting: str) -> str:
     mean, deviation = mean_and_deviation([100 * row.numbers["accuracy"] for row in rows if row.setting == setting])
     return "–" if mean != mean else f"{mean:.1f}" + (f" ± {deviation:.1f}" if deviation is not None else "")
 
 
-def _mean(rows: Iterable[Row], setting: str | None, quantity: str) -> float | None:
+def _average(rows: Iterable[Row], setting: str | None, quantity: str) -> float | None:
     """Return the mean over runs in a setting; over the settings' means if none is given. None without any."""
     of: dict[str, list[float]] = {}
     for row in rows:
@@ -195,7 +195,7 @@ def _mean(rows: Iterable[Row], setting: str | None, quantity: str) -> float | No
     return float(np.mean([np.mean(values) for values in of.values()])) if of else None
 
 
-def _number(value: float | None, quantity: str) -> str:
+def _format_number(value: float | None, quantity: str) -> str:
     if value is None:
         return "–"
     if quantity.startswith("accuracy"):

@@ -92,10 +92,10 @@ def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured], small
         return found._replace(word=NO_TEST, why=claim.void)
     if claim.again:
         return found._replace(word=AGAIN, why=claim.again)
-    return found._replace(word=AT_SIZE, why=f"small: {_also(found)}") if small else found
+    return found._replace(word=AT_SIZE, why=f"small: {_soften(found)}") if small else found
 
 
-def _also(found: Verdict) -> str:
+def _soften(found: Verdict) -> str:
     """Return a word that does not count, with what is said beside it."""
     return f"{found.word}, {found.why}" if found.why == MORE else found.word
 
@@ -130,7 +130,7 @@ def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ve
     numbers = f"{good.sum()} of {len(run)} within {plain(claim.tolerance)}, {surely.sum()} with the whole interval"
     if off[worst]:
         numbers += f"; farthest: {run[worst]} {signed(off[worst])}{between((low[worst], high[worst]), signed)}"
-    alike = _rank_correlation(ours, theirs) if len(run) >= 3 else math.nan
+    alike = _correlate_ranks(ours, theirs) if len(run) >= 3 else math.nan
     numbers += f"; rank correlation {alike:.2f}".replace("-", "−") if math.isfinite(alike) else ""
     numbers += f"; {len(known) - len(run)} not run" if len(run) < len(known) else ""
     if good.all() and 2 * surely.sum() >= len(run):
@@ -141,7 +141,7 @@ def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ve
 
 
 def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
-    apart = _differences(claim, measured)
+    apart = _list_differences(claim, measured)
     if not apart:
         return Verdict(NOT_RUN, "no seed in common")
     published = claim.published
@@ -165,7 +165,7 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
 
 def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:
     """Format the mean over seeds of a − b, with its sign."""
-    apart = _differences(claim, measured)
+    apart = _list_differences(claim, measured)
     return signed(float(np.mean(list(apart.values())))) if apart else "unknown"
 
 
@@ -186,7 +186,7 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
     numbers = f"{bound if mean > 0 else ''}{fewer(mean, word)}{between((low, high), lambda share: fewer(share, word))}"
     numbers += f" ({better} of {len(logs)} seeds {word})"
     if not any(logs.values()):
-        numbers = _as_many(word, len(logs), sum(a and b for a, b in zip(a_never, b_never, strict=True)))
+        numbers = _count_equal(word, len(logs), sum(a and b for a, b in zip(a_never, b_never, strict=True)))
     more = any(b_never)
     close = claim.published is None or abs(mean - claim.published) <= claim.tolerance or (more and mean > claim.published)
     published += "" if claim.published is None else f", within {100 * claim.tolerance:.0f} points"
@@ -194,7 +194,7 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
     return Verdict(decide(Effect(mean, low, high, more), claim.published or 0.0, close), numbers, published, why)
 
 
-def _as_many(word: str, seeds: int, never: int) -> str:
+def _count_equal(word: str, seeds: int, never: int) -> str:
     """Where a needs just what b needs. `never`: the seeds in which neither gets there."""
     same = f"as {'many' if word == 'fewer' else 'much'} in {seeds - never} of {seeds} seeds"
     return f"{same}, neither gets there in {'the other' if never == 1 else never}" if never else same
@@ -247,13 +247,13 @@ def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> 
 DECIDERS = {"within": _within, "difference": _difference, "reduction": _reduction, "order": _order, "at_least": _at_least}
 
 
-def _differences(claim: Claim, measured: Mapping[str, Measured]) -> dict[Hashable, float]:
+def _list_differences(claim: Claim, measured: Mapping[str, Measured]) -> dict[Hashable, float]:
     """Draw → a − b of the two cells, for every draw that both have."""
     one, other = (measured[name].values for name in claim.cells)
     return {draw: one[draw] - other[draw] for draw in one if draw in other}
 
 
-def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
+def _correlate_ranks(one: np.ndarray, other: np.ndarray) -> float:
     from scipy.stats import spearmanr
 
     if len(set(one)) == 1 or len(set(other)) == 1:

@@ -59,11 +59,11 @@ def panels(sections: Iterable[Section]) -> dict[str, list[Row]]:
                 scale = 100.0 if claim.kind == "reduction" else 1.0
                 published = section.published.cell(claim.cells[0]).published if claim.kind == "within" else claim.published
                 shown = None if published is None else scale * published
-                found.setdefault(title, []).append(Row(name, _seeds(claim, section), shown, verdict))
+                found.setdefault(title, []).append(Row(name, _count_seeds(claim, section), shown, verdict))
     return found
 
 
-def _seeds(claim: Claim, section: Section) -> list[tuple[float, bool]]:
+def _count_seeds(claim: Claim, section: Section) -> list[tuple[float, bool]]:
     cells = [section.measured[name] for name in claim.cells]
     draws = [draw for draw in cells[0].values if all(draw in cell.values for cell in cells)]
     if claim.kind == "reduction":
@@ -79,7 +79,7 @@ def effects(found: dict[str, list[Row]]) -> str:
     parts, tops = [], [0.0] * COLUMNS
     for title, rows in found.items():
         column = tops.index(min(tops))
-        parts += _panel(title, rows, column * WIDTH, tops[column])
+        parts += _draw_panel(title, rows, column * WIDTH, tops[column])
         tops[column] += HEAD + ROW * len(rows) + GAP
     width, height = WIDTH * min(COLUMNS, len(found)), max(tops) + 18
     parts.append(text(8, height - 5, "dots: our seeds (open: at least that); diamonds: published; the word: our verdict"))
@@ -88,7 +88,7 @@ def effects(found: dict[str, list[Row]]) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box} font-family="sans-serif" font-size="11">\n{body}\n</svg>\n'
 
 
-def _panel(title: str, rows: Sequence[Row], x: float, y: float) -> list[str]:
+def _draw_panel(title: str, rows: Sequence[Row], x: float, y: float) -> list[str]:
     numbers = [number for row in rows for number, _ in row.seeds] + [row.published for row in rows if row.published is not None]
     low, high = max(min([0.0, *numbers]), -100.0), max([0.0, *numbers])
     high = high if high > low else low + 1.0

@@ -67,13 +67,13 @@ def section(published: Published, folders: list[Results]) -> Section:
     used: dict[str, Unit] = {}
     runs_of: dict[str, list[Unit]] = {}
     for cell in published.cells:
-        fitting = _fitting(units, cell.where)
-        chosen = _finished(published, cell.name, fitting)
+        fitting = _select(units, cell.where)
+        chosen = _select_finished(published, cell.name, fitting)
         found.lost[cell.name] = len(fitting) - len(chosen)
         used |= {unit.id: unit for unit in chosen}
-        found.measured[cell.name] = _measured(cell, cell.take, chosen, units, published)
+        found.measured[cell.name] = _measure(cell, cell.take, chosen, units, published)
         if cell.take.summary == "accuracy_max":
-            found.last_ten[cell.name] = _measured(cell, LAST_TEN, chosen, units, published)
+            found.last_ten[cell.name] = _measure(cell, LAST_TEN, chosen, units, published)
         found.draws[cell.name] = len({data for _, data in map(draw_of, chosen)})
         if cell.minus:
             other = found.measured[cell.minus].values
@@ -86,13 +86,13 @@ def section(published: Published, folders: list[Results]) -> Section:
     found.units.extend(used.values())
     found.folders.extend(results for results in folders if not results.records or used.keys() & results.records.keys())
     for figure in published.figures:
-        runs = [_fitting(units, where) for where in figure.curves.values()]
-        found.drawn_runs.append([_finished(published, figure.title, each) for each in runs])
-    found.verdicts.extend(_decided(claim, found, runs_of) for claim in published.claims)
+        runs = [_select(units, where) for where in figure.curves.values()]
+        found.drawn_runs.append([_select_finished(published, figure.title, each) for each in runs])
+    found.verdicts.extend(_decide(claim, found, runs_of) for claim in published.claims)
     return found
 
 
-def _decided(claim: Claim, of: Section, runs_of: dict[str, list[Unit]]) -> Verdict:
+def _decide(claim: Claim, of: Section, runs_of: dict[str, list[Unit]]) -> Verdict:
     small = bool(claim.small) or any(of.small.get(name) for name in claim.cells)
     decided = verdict(claim, of.published, of.measured, small)
     takes = [of.published.cell(name).take for name in claim.cells]
@@ -100,22 +100,22 @@ def _decided(claim: Claim, of: Section, runs_of: dict[str, list[Unit]]) -> Verdi
         decided = decided._replace(
             cost=costs(*(at_target(runs_of[name], take) for name, take in zip(claim.cells, takes, strict=True)))
         )
-    return _with_last_ten(decided, claim, of.last_ten)
+    return _add_last_ten(decided, claim, of.last_ten)
 
 
-def _fitting(units: list[Unit], where: Table) -> list[Unit]:
+def _select(units: list[Unit], where: Table) -> list[Unit]:
     """Select the runs that `where` selects, each run of a folder once."""
     return list({(unit.store.folder, unit.id): unit for unit in units if fits(unit.record, where)}.values())
 
 
-def _with_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]) -> Verdict:
+def _add_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]) -> Verdict:
     """Add to the verdict on a difference of two maxima what the difference is over the last ten evaluations."""
     if claim.kind != "difference" or not all(name in last_ten and last_ten[name].values for name in claim.cells):
         return decided
     return decided._replace(ours=f"{decided.ours}; last ten {signed_difference(claim, last_ten)}") if decided.ours else decided
 
 
-def _finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit]:
+def _select_finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit]:
     """Return the runs that are done; SpecError if several have the same seed."""
     chosen = [unit for unit in fitting if unit.status == "done"]
     for (seed, _), often in Counter(map(draw_of, chosen)).items():
@@ -130,7 +130,7 @@ def fits(record: Table, where: Table) -> bool:
     return all((known[key] if key in known else option_of(record["config"], key)) == wanted for key, wanted in where.items())
 
 
-def _measured(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:
+def _measure(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:
     scale = published.scale if take.fraction else 1.0
     values: dict[Hashable, float] = {}
     rounds: dict[Hashable, int] = {}
@@ -140,13 +140,13 @@ def _measured(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit],
         if take.summary:  # the record has it, so that no arrays are read
             value = take.of(Result(unit.record, {}))
         else:
-            value = take.of(Result(*unit.store.read(unit.id)), _clusters_of(cell, unit, units, published))
+            value = take.of(Result(*unit.store.read(unit.id)), _find_clusters(cell, unit, units, published))
         if not math.isnan(value):
             values[draw_of(unit)] = scale * value
     return Measured(values, rounds)
 
 
-def _clusters_of(cell: Cell, unit: Unit, units: list[Unit], published: Published) -> Result | None:
+def _find_clusters(cell: Cell, unit: Unit, units: list[Unit], published: Published) -> Result | None:
     """Return the run of the same data, model and seed whose clusters the cell's quantity means; None if there is none."""
     if cell.labels_of is None:
         return None
@@ -154,6 +154,6 @@ def _clusters_of(cell: Cell, unit: Unit, units: list[Unit], published: Published
     def setting(each: Unit) -> tuple[object, ...]:
         return (each.seed, *(each.record["config"].get(key) for key in ("data", "model")))
 
-    fitting = _fitting([each for each in units if setting(each) == setting(unit)], cell.labels_of)
-    same = _finished(published, f"{cell.name}, labels_of", fitting)
+    fitting = _select([each for each in units if setting(each) == setting(unit)], cell.labels_of)
+    same = _select_finished(published, f"{cell.name}, labels_of", fitting)
     return Result(*same[0].store.read(same[0].id)) if same else None

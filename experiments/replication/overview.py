@@ -77,10 +77,10 @@ def lines(sections: Iterable[Section]) -> list[Line]:
                 found[key] = Line(section, claim, verdict, [*line.others, (line.verdict, line.claim.setting)])
             else:
                 line.others.append((verdict, claim.setting))
-    return [_open(line) for line in found.values()]
+    return [_reopen(line) for line in found.values()]
 
 
-def _open(line: Line) -> Line:
+def _reopen(line: Line) -> Line:
     """Return an "up to" as not decided where it is refuted in the settings that were run, and there are others."""
     left = sum(verdict.word == NOT_RUN for verdict, _ in line.others)
     if not (line.claim.up_to and left and line.verdict.word in (PART, FAILS)):
@@ -104,7 +104,7 @@ def at_a_glance(page: Page, sections: list[Section], to: str, left: Hours) -> st
     rows = []
     for name, own in papers(sections).items():
         paper, every = page.paper(name), lines(own)
-        said, more = _counted(Counter(line.verdict.word for line in every)), hours(every, left)
+        said, more = _count(Counter(line.verdict.word for line in every)), hours(every, left)
         if said or paper.says:
             rows.append([_link(name, to, paper.file), paper.says, said, time_of(more) if more else ""])
     return table(["paper", "what holds", "its claims", "hours left"], rows)
@@ -121,7 +121,7 @@ def claims(page: Page, sections: list[Section], to: str, left: Hours) -> str:
     for name, own in papers(sections).items():
         every, rows = lines(own), []
         for section in own:
-            mine = [_row(line, left) for line in every if line.section is section]
+            mine = [_write_row(line, left) for line in every if line.section is section]
             rows += [[f"**{section.published.title}**"], *mine] if mine else []
         parts += [f"## {_link(name, to, page.paper(name).file)}", table(HEAD, rows)] if rows else []
     return "\n\n".join(parts)
@@ -129,21 +129,21 @@ def claims(page: Page, sections: list[Section], to: str, left: Hours) -> str:
 
 def short_table(every: list[Line], left: Hours) -> str:
     """Write a table of some claims of a paper, each with its table or figure. It leaves out what the page's figure shows."""
-    rows = [(line, _row(line._replace(others=[]) if line.claim.panel else line, left)) for line in every]
+    rows = [(line, _write_row(line._replace(others=[]) if line.claim.panel else line, left)) for line in every]
     return table(HEAD, [[f"{line.section.published.title.partition(': ')[0]}: {text}", *rest] for line, (text, *rest) in rows])
 
 
-def _row(line: Line, left: Hours) -> list[str]:
+def _write_row(line: Line, left: Hours) -> list[str]:
     ours = re.sub(r"; last ten .*|; rank correlation [^;]*| \(\d+ of \d+ seeds (fewer|less)\)", "", line.verdict.ours)
-    runs = ", ".join(part for part in (_size(line), _seeds(line)) if part)
-    return [line.claim.text, line.verdict.published, ours, f"**{line.verdict.word}**", runs, _why(line, left)]
+    runs = ", ".join(part for part in (_name_size(line), _count_seeds(line)) if part)
+    return [line.claim.text, line.verdict.published, ours, f"**{line.verdict.word}**", runs, _explain(line, left)]
 
 
-def _counted(words: Counter[str]) -> str:
+def _count(words: Counter[str]) -> str:
     return ", ".join(f"{words[word]} {PLURAL.get(word, word) if words[word] > 1 else word}" for word in WORDS if words[word])
 
 
-def _why(line: Line, left: Hours) -> str:
+def _explain(line: Line, left: Hours) -> str:
     """Return what the verdict rests on beside the numbers, in some words, and what more runs would take."""
     others = [(verdict, setting) for verdict, setting in line.others if verdict.word != NOT_RUN]
     more = ""
@@ -155,20 +155,20 @@ def _why(line: Line, left: Hours) -> str:
         more = "; ".join(f"{word} {' / '.join(settings)}" for word, settings in named.items())
     elif line.verdict.word != NOT_RUN and others:
         words = Counter(verdict.word for verdict, _ in others)
-        more = f"in {len(others)} other setting{'s' if len(others) > 1 else ''}: {_counted(words)}"
+        more = f"in {len(others)} other setting{'s' if len(others) > 1 else ''}: {_count(words)}"
     needs = time_of(left[line.claim.job]) if line.verdict.word in OPEN and line.claim.job in left else ""
     why = "" if line.verdict.word == NOT_RUN else line.verdict.why
     parts = (why, line.claim.small, line.verdict.cost, more, f"decided in {needs}" if needs else "")
     return "; ".join(part for part in parts if part)
 
 
-def _size(line: Line) -> str:
+def _name_size(line: Line) -> str:
     if line.verdict.word == NOT_RUN:
         return ""
     return "small" if line.claim.small or any(line.section.small.get(name) for name in line.claim.cells) else "full"
 
 
-def _seeds(line: Line) -> str:
+def _count_seeds(line: Line) -> str:
     """Count the fewest seeds of its cells, and their draws of the data."""
     run = [name for name in line.claim.cells if line.section.measured[name].values]
     if not run or line.verdict.word == NOT_RUN:

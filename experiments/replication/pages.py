@@ -52,7 +52,7 @@ def replication_page(folders: Paths, published: Paths) -> str:
     for name, own in overview.papers(sections).items():
         parts += [f"## {name}", page.paper(name).findings.strip()]
         parts += [f"### {each.published.title}\n\n{section_text(each)}" for each in own]
-    return _joined(parts)
+    return _join(parts)
 
 
 def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[str, str]:
@@ -60,13 +60,13 @@ def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[st
     paper, and its figures as SVG."""
     page, sections = read_sections(folders, published)
     left = hours_left({claim.job for each in sections for claim in each.published.claims})
-    found = {ALL: _claims(page, sections, f"{to}{{file}}.md", left)}
+    found = {ALL: _write_claims(page, sections, f"{to}{{file}}.md", left)}
     for name, own in overview.papers(sections).items():
-        found |= _paper(page, name, own, left)
+        found |= _write_paper(page, name, own, left)
     return found
 
 
-def _paper(page: Page, name: str, own: list[Section], left: Hours) -> dict[str, str]:
+def _write_paper(page: Page, name: str, own: list[Section], left: Hours) -> dict[str, str]:
     """Write the page of a paper and its figures: a sentence, a figure and the main claims on one screen, and all else folded."""
     paper, every, shown = page.paper(name), overview.lines(own), panels(own)
     found = {f"{paper.file}.svg": effects(shown)} if shown else {}
@@ -87,7 +87,7 @@ def _paper(page: Page, name: str, own: list[Section], left: Hours) -> dict[str, 
             known.setdefault(each.published.sweep, each.published.title)
     waiting = [f"- {each.published.title}: {not_run(each.published, left)}" for each in own if not each.units]
     parts += [folded("Not run yet", "\n".join(waiting))] if waiting else []
-    return found | {f"{paper.file}.md": _joined(parts)}
+    return found | {f"{paper.file}.md": _join(parts)}
 
 
 def folded(title: str, text: str) -> str:
@@ -103,10 +103,10 @@ def unused_figures(folder: Path, pages: Mapping[str, str]) -> list[Path]:
     return [path for path, match in found if match and match[1] in papers and path.name not in pages]
 
 
-def _claims(page: Page, sections: list[Section], to: str, left: Hours) -> str:
+def _write_claims(page: Page, sections: list[Section], to: str, left: Hours) -> str:
     parts = [f"# {page.title}", overview.at_a_glance(page, sections, to, left), page.text.strip(), SPREAD]
-    return _joined([*parts, overview.claims(page, sections, to, left)])
+    return _join([*parts, overview.claims(page, sections, to, left)])
 
 
-def _joined(parts: list[str]) -> str:
+def _join(parts: list[str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"

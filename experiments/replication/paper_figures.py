@@ -56,12 +56,12 @@ def picture(section: Section, number: int, colours: Mapping[str, str] = MappingP
     percent = section.published.unit == "%" and figure.history not in NO_FRACTIONS
     scale = section.published.scale if percent else 1.0
     published = figure.points or {}
-    curves = [_curve(units, figure.history, scale) for units in section.drawn_runs[number]]
-    ends = _ends(curves, [point for points in published.values() for point in points])
+    curves = [_read_curve(units, figure.history, scale) for units in section.drawn_runs[number]]
+    ends = _find_ends(curves, [point for points in published.values() for point in points])
     axes = _Axes(*ends)
     unit = " (%)" if percent else ""
     parts = [*axes.lines(), text(LEFT, 16, figure.title, size=13)]
-    about = f"rounds{_thinned(curves)}; ours: mean{unit}, least and most of the seeds"
+    about = f"rounds{_describe_thinning(curves)}; ours: mean{unit}, least and most of the seeds"
     parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, about, "middle"))
     labels = []
     for name, curve, colour in zip(figure.curves, curves, _told_apart(figure.curves, colours), strict=True):
@@ -72,7 +72,7 @@ def picture(section: Section, number: int, colours: Mapping[str, str] = MappingP
             parts.append(
                 f'<circle cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="3.5" fill="none" stroke="{colour}" stroke-width="1.6"/>'
             )
-    parts += _labels(labels)
+    parts += _draw_labels(labels)
     if published:
         parts.append(text(WIDTH - RIGHT + 8, HEIGHT - 4, "circles: published"))
     box = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
@@ -87,13 +87,13 @@ _GROUND = (
 """White, and the part of the picture beyond which a curve is not drawn."""
 
 
-def _thinned(curves: list[Curve | None]) -> str:
+def _describe_thinning(curves: list[Curve | None]) -> str:
     """Return what the picture says of rounds that are not drawn."""
     most = max((curve.all_rounds / len(curve.rounds) for curve in curves if curve is not None), default=1.0)
     return "" if most <= 1 else f" (one in {most:.1f} is drawn)"
 
 
-def _curve(units: list[Unit], history: str, scale: float) -> Curve | None:
+def _read_curve(units: list[Unit], history: str, scale: float) -> Curve | None:
     known = []
     for unit in units:
         arrays = unit.store.read(unit.id)[1]
@@ -110,7 +110,7 @@ def _curve(units: list[Unit], history: str, scale: float) -> Curve | None:
     return Curve(rounds, lines.mean(0), lines.min(0), lines.max(0), len(known), len(common))
 
 
-def _ends(curves: list[Curve | None], points: list[list[float]]) -> tuple[float, float, float]:
+def _find_ends(curves: list[Curve | None], points: list[list[float]]) -> tuple[float, float, float]:
     """(last round, least, most) of what is drawn; the least is of the means, so that one bad start does not press all else."""
     drawn = [curve for curve in curves if curve is not None]
     last = max([float(curve.rounds[-1]) for curve in drawn] + [point[0] for point in points] + [1.0])
@@ -164,7 +164,7 @@ def _drawn(curve: Curve, axes: _Axes, colour: str) -> list[str]:
     return [band, line] if curve.seeds > 1 else [line]
 
 
-def _labels(labels: list[tuple[float, str, str]]) -> list[str]:
+def _draw_labels(labels: list[tuple[float, str, str]]) -> list[str]:
     """Draw the names beside the ends of their curves, each below the one before."""
     found, least = [], float(TOP)
     room = HEIGHT - BOTTOM - 13 * len(labels)

@@ -20,24 +20,24 @@ def provenance(each: Section, brief: bool = False) -> str:
     """How the runs of a section were made, in Markdown. `brief`: only the first command, and how long they took."""
     spec = each.published.spec
     if not each.units:
-        return f"Not run: {_command(spec, ['size=small'])}" if spec else "Not run."
+        return f"Not run: {_write_command(spec, ['size=small'])}" if spec else "Not run."
     lines: list[str] = []
     for results in each.folders:
-        if spec and (command := _command(spec, flags_of(results), shorter=bool(lines))) not in lines:
+        if spec and (command := _write_command(spec, flags_of(results), shorter=bool(lines))) not in lines:
             lines.append(command)
-        lines += [said for said in _sizes(results) if said not in lines]
-    if covered := _last_ten(each):
+        lines += [said for said in _describe_sizes(results) if said not in lines]
+    if covered := _format_last_ten(each):
         lines.append(f"Last ten: {covered}.")
     spent = sum(s for unit in each.units if math.isfinite(s := seconds(unit)))
     devices = ", ".join(sorted({str(unit.record.get("device", "unknown")).split(",")[0] for unit in each.units}))
     runs = f"{len(each.units)} run{'s' if len(each.units) > 1 else ''}"
-    said = f"{runs}, {_time(spent)} of computing on {devices}"
+    said = f"{runs}, {_format_time(spent)} of computing on {devices}"
     if brief:
         return f"{lines[0]}{', and further sweeps of this spec' if len(each.folders) > 1 else ''}: {said}." if spec else f"{said}."
-    return "  \n".join([*lines, f"{said}, {_time(spent / len(each.units))} a run; {_made_by(each)}."])
+    return "  \n".join([*lines, f"{said}, {_format_time(spent / len(each.units))} a run; {_list_makers(each)}."])
 
 
-def _command(spec: str, sets: list[str], shorter: bool = False) -> str:
+def _write_command(spec: str, sets: list[str], shorter: bool = False) -> str:
     """Return the command of a folder of runs. `shorter`: of a further folder of the same spec, only how it differs."""
     if spec.endswith(".py"):
         return f"`python experiments/{spec} --out DIR`"
@@ -47,7 +47,7 @@ def _command(spec: str, sets: list[str], shorter: bool = False) -> str:
     return f"`cfljax sweep {' '.join(filter(None, (f'experiments/{spec}', flags)))}`"
 
 
-def _sizes(results: Results) -> list[str]:
+def _describe_sizes(results: Results) -> list[str]:
     """Write a sentence on what the sizes that flags chose change in the spec; none if they chose no size."""
     try:
         sizes = tomllib.loads(results.store.read_spec() or "").get("size", {})
@@ -58,7 +58,7 @@ def _sizes(results: Results) -> list[str]:
     return ["; ".join(changes) + "."] if changes else []
 
 
-def _last_ten(each: Section) -> str:
+def _format_last_ten(each: Section) -> str:
     """Return the rounds of the last ten evaluations: `rounds 55 to 100`; "" if no cell is a mean over them."""
     if not each.last_ten and not any(cell.take.summary == "accuracy_last10" for cell in each.published.cells):
         return ""
@@ -71,20 +71,20 @@ def _last_ten(each: Section) -> str:
     return " or ".join(f"rounds {first} to {last}" for first, last in sorted(spans))
 
 
-def _made_by(each: Section) -> str:
+def _list_makers(each: Section) -> str:
     """List the versions and commits of the runs; the commit is the one of the folder in which the sweep was started."""
     known = [unit.record.get("versions", {}) for unit in each.units]
     jax, cfljax = (sorted({str(versions[name]) for versions in known if name in versions}) for name in ("jax", "cfljax"))
-    commits = list(dict.fromkeys(_commit(unit.record.get("git")) for unit in each.units))
+    commits = list(dict.fromkeys(_format_commit(unit.record.get("git")) for unit in each.units))
     named = ", ".join(commits[:SHOWN]) if len(commits) <= SHOWN else f"{len(commits)} commits"
     return f"JAX {' and '.join(jax) or 'unknown'}, cfljax {' and '.join(cfljax) or 'unknown'}, started in a folder at {named}"
 
 
-def _commit(git: dict[str, object] | None) -> str:
+def _format_commit(git: dict[str, object] | None) -> str:
     return "no commit" if not git else str(git["commit"])[:7] + (" with changes" if git.get("dirty") else "")
 
 
-def _time(spent: float) -> str:
+def _format_time(spent: float) -> str:
     if spent < 60:
         return f"{spent:.0f} s"
     return f"{spent / 60:.0f} min" if spent < 2 * 3600 else f"{spent / 3600:.1f} h"

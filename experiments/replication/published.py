@@ -194,12 +194,12 @@ def read_published(paths: Sequence[str | os.PathLike[str]]) -> tuple[Page, list[
         if not listed:
             raise SpecError(f"{path}: holds no file of published numbers (*.toml)")
         if head is not None:
-            page = _checked(head, partial(_page, names=list(listed)))
+            page = _check(head, partial(_read_page, names=list(listed)))
         files += listed.values() if head is None else [listed[name] for name in page.files]
-    return page, [_checked(path, partial(_published, file=path.name)) for path in dict.fromkeys(files)]
+    return page, [_check(path, partial(_read_published, file=path.name)) for path in dict.fromkeys(files)]
 
 
-def _checked(path: Path, read: Callable[[Table], T]) -> T:
+def _check(path: Path, read: Callable[[Table], T]) -> T:
     """Return what `read` makes of the file's tables, and name the file in its errors."""
     try:
         return read(load(path))
@@ -207,8 +207,8 @@ def _checked(path: Path, read: Callable[[Table], T]) -> T:
         raise SpecError(one_line(str(error).removeprefix("."), str(path), ())) from None
 
 
-def _page(table: Table, names: list[str]) -> Page:
-    papers = tuple(check(Paper, paper, f"papers[{i}]") for i, paper in enumerate(_tables(table, "papers")))
+def _read_page(table: Table, names: list[str]) -> Page:
+    papers = tuple(check(Paper, paper, f"papers[{i}]") for i, paper in enumerate(_read_tables(table, "papers")))
     page = dataclasses.replace(check(Page, {"files": names} | table, ""), papers=papers)
     _not_blank("title", page.title)
     _not_blank("text", page.text)
@@ -220,10 +220,10 @@ def _page(table: Table, names: list[str]) -> Page:
     return page
 
 
-def _published(table: Table, file: str) -> Published:
-    _known(table, ("take", "cells", "claim", "figure", *_fields(Published)))
+def _read_published(table: Table, file: str) -> Published:
+    _check_known(table, ("take", "cells", "claim", "figure", *_list_fields(Published)))
     take = read_quantity(table.pop("take", "accuracy_max"), "take")
-    cells = tuple(_cell(c, f"cells[{i}]", take) for i, c in enumerate(_tables(table, "cells")))
+    cells = tuple(_read_cell(c, f"cells[{i}]", take) for i, c in enumerate(_read_tables(table, "cells")))
     names = [cell.name for cell in cells]
     for i, name in enumerate(names):
         if names.count(name) > 1:
@@ -231,25 +231,25 @@ def _published(table: Table, file: str) -> Published:
         if (minus := cells[i].minus) and minus not in names[:i]:
             raise SpecError(f"cells[{i}].minus: {show(minus)} is no cell above it" + suggest(minus, names))
     job = {"job": table.get("job", "")}
-    claims = tuple(_claim(job | c, f"claim[{i}]", names) for i, c in enumerate(_tables(table, "claim")))
+    claims = tuple(_read_claim(job | c, f"claim[{i}]", names) for i, c in enumerate(_read_tables(table, "claim")))
     without = {cell.name for cell in cells if cell.published is None}
     for i, claim in enumerate(claims):
         if claim.kind == "within" and without.issuperset(claim.cells):
             raise SpecError(f"claim[{i}].within: none of its cells has a published number")
-    figures = tuple(check(Figure, f, f"figure[{i}]") for i, f in enumerate(_tables(table, "figure")))
+    figures = tuple(check(Figure, f, f"figure[{i}]") for i, f in enumerate(_read_tables(table, "figure")))
     published = check(Published, table | {"file": file}, "")
     for key in ("paper", "title", "sweep"):
         _not_blank(key, getattr(published, key))
     return dataclasses.replace(published, cells=cells, claims=claims, figures=figures)
 
 
-def _cell(table: Table, where: str, take: Quantity) -> Cell:
+def _read_cell(table: Table, where: str, take: Quantity) -> Cell:
     own = read_quantity(table["take"], f"{where}.take") if "take" in table else take
     return check(Cell, {"where": {}} | table | {"take": own}, where)
 
 
-def _claim(table: Table, where: str, names: list[str]) -> Claim:
-    _known(table, (*_fields(Claim), *KINDS), f"{where}.")
+def _read_claim(table: Table, where: str, names: list[str]) -> Claim:
+    _check_known(table, (*_list_fields(Claim), *KINDS), f"{where}.")
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1:
         raise SpecError(f"{where}: give one of {', '.join(KINDS)}")
@@ -264,19 +264,19 @@ def _claim(table: Table, where: str, names: list[str]) -> Claim:
     return check(Claim, table | {"kind": kind, "cells": cells}, where)
 
 
-def _tables(table: Table, key: str) -> list[Table]:
+def _read_tables(table: Table, key: str) -> list[Table]:
     value = table.pop(key, [])
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise SpecError(f"{key} = {show(value)[:60]}: must be a list of tables")
     return value
 
 
-def _fields(kind: type) -> list[str]:
+def _list_fields(kind: type) -> list[str]:
     """List the keys of a file that are the fields of a class, without fields that are made of others."""
     return [field.name for field in dataclasses.fields(kind) if field.name not in ("file", "cells", "claims", "figures", "kind")]
 
 
-def _known(table: Table, keys: Sequence[str], where: str = "") -> None:
+def _check_known(table: Table, keys: Sequence[str], where: str = "") -> None:
     for key in table:
         if key not in keys:
             raise SpecError(f"{where}{key}: there is no such key" + suggest(key, keys))

@@ -35,11 +35,11 @@ def below_size(results: Results, rounds: bool = True) -> bool:
         spec = tomllib.loads(results.store.read_spec() or "")
     except tomllib.TOMLDecodeError:
         spec = {}
-    tables = [table for flag in flags for table in _tables(flag)]
-    return any(_smaller(name, {k: v for k, v in given.items() if rounds or k != "rounds"}, spec) for name, given in tables)
+    tables = [table for flag in flags for table in _list_tables(flag)]
+    return any(_is_smaller(name, {k: v for k, v in given.items() if rounds or k != "rounds"}, spec) for name, given in tables)
 
 
-def _tables(flag: str) -> list[tuple[str, Table]]:
+def _list_tables(flag: str) -> list[tuple[str, Table]]:
     """Return the tables that a flag lays over the spec's: (`train`, {rounds: 9}) of `train.rounds=9`."""
     try:
         path, value = parse_set(flag)
@@ -51,26 +51,26 @@ def _tables(flag: str) -> list[tuple[str, Table]]:
     return [(path[0], table) for table in given if isinstance(table, dict)]
 
 
-def _smaller(name: str, given: Table, spec: Table) -> bool:
+def _is_smaller(name: str, given: Table, spec: Table) -> bool:
     """Return whether a table has less than all tables of that name in the spec."""
     known = spec.get(name, [])
     tables = [table for table in (known if isinstance(known, list) else [known]) if isinstance(table, dict)]
     if name == "model":
         tables = [table for table in tables if table.get("name") == given.get("name", table.get("name"))]
-    return any(_less(value, [table.get(key) for table in tables], key) for key, value in given.items() if key in SIZES[name])
+    return any(_is_less(value, [table.get(key) for table in tables], key) for key, value in given.items() if key in SIZES[name])
 
 
-def _less(value: Value, known: list[Value], key: str) -> bool:
+def _is_less(value: Value, known: list[Value], key: str) -> bool:
     """Return whether a size, or each of several, is less than all that the spec has."""
-    most = [size for old in known if old is not None for size in [_amount(old)] if size is not None]
-    amount = _amount(value)
+    most = [size for old in known if old is not None for size in [_sum_amount(old)] if size is not None]
+    amount = _sum_amount(value)
     if amount is None:
         return False
     alike = [size for size in most if isinstance(size, float) == isinstance(amount, float)]
     return amount < max(alike) if alike else key in ("rounds", "epochs", "steps") and not most
 
 
-def _amount(value: Value) -> float | int | None:
+def _sum_amount(value: Value) -> float | int | None:
     """Return a number, or the sum of a list of numbers; None for anything else."""
     numbers = value if isinstance(value, list) else [value]
     if not all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):

@@ -24,8 +24,8 @@ def section_text(each: Section, pictures: str = "", known: Mapping[str, str] | N
     earlier = known.get(published.sweep) if known and each.units else None
     brief = known is not None
     parts = [f"Runs: as of *{earlier}*." if earlier else provenance(each, brief), *([pictures] if pictures else [])]
-    if _shown(each, brief):
-        parts.append(_cells(each, brief))
+    if _select_shown(each, brief):
+        parts.append(_list_cells(each, brief))
     rows = []
     for claim, decided in zip(published.claims, each.verdicts, strict=True):
         if brief and (not claim.ours or decided.word == NOT_RUN):
@@ -43,43 +43,43 @@ def not_run(of: Published, left: Mapping[str, float]) -> str:
     return f"`cfljax sweep experiments/{of.spec}`" + (f", {time_of(left[of.job])}" if of.job in left else "")
 
 
-def _cells(each: Section, brief: bool) -> str:
+def _list_cells(each: Section, brief: bool) -> str:
     if each.published.grid:
-        return _grid(each, brief)
-    shown, both = _shown(each, brief), bool(each.last_ten) and not brief
+        return _write_grid(each, brief)
+    shown, both = _select_shown(each, brief), bool(each.last_ten) and not brief
     unit = " (%)" if each.published.unit == "%" else ""
-    any_published = _any_published(shown)
+    any_published = _has_published(shown)
     columns: list[tuple[str, Callable[[Cell], str]]] = [("", lambda cell: cell.name)]
-    columns += [("published" + unit, lambda cell: _published(cell, each.published))] if any_published else []
-    columns.append(("ours, maximum" if both else _ours_is(each) + unit, lambda cell: _of(each.measured, cell, each.published)))
+    columns += [("published" + unit, lambda cell: _format_published(cell, each.published))] if any_published else []
+    columns.append(("ours, maximum" if both else _name_ours(each) + unit, lambda cell: _of(each.measured, cell, each.published)))
     columns += [("last ten", lambda cell: _of(each.last_ten, cell, each.published))] if both else []
     columns += [] if brief else [("seeds", lambda cell: each.seeds(cell.name))]
     return table([head for head, _ in columns], [[column(cell) for _, column in columns] for cell in shown])
 
 
-def _grid(each: Section, brief: bool) -> str:
+def _write_grid(each: Section, brief: bool) -> str:
     """Cells named `column: row`, as a table of that shape."""
-    shown = _shown(each, brief)
+    shown = _select_shown(each, brief)
     names = [cell.name.partition(": ")[::2] for cell in shown]
     columns, rows = list(dict.fromkeys(c for c, _ in names)), list(dict.fromkeys(r for _, r in names))
     cells = {cell.name: cell for cell in shown}
-    filled = [[row, *(_in_grid(each, cells.get(f"{column}: {row}"), brief) for column in columns)] for row in rows]
+    filled = [[row, *(_format_entry(each, cells.get(f"{column}: {row}"), brief) for column in columns)] for row in rows]
     seeds = sorted({len(measured.values) for measured in each.measured.values() if measured.values})
-    about = ["maximum, last ten" if each.last_ten and not brief else _ours_is(each)]
-    about += ["published in brackets"] if _any_published(shown) else []
+    about = ["maximum, last ten" if each.last_ten and not brief else _name_ours(each)]
+    about += ["published in brackets"] if _has_published(shown) else []
     unit = ["in %"] if each.published.unit == "%" else []
     caption = f"{'; '.join([*about, *unit])}; {' or '.join(map(str, seeds)) or 'no'} seed{'' if seeds == [1] else 's'}."
     return f"{caption[0].upper()}{caption[1:]}\n\n" + table(["", *columns], filled)
 
 
-def _shown(each: Section, brief: bool) -> list[Cell]:
+def _select_shown(each: Section, brief: bool) -> list[Cell]:
     """Return the cells of the table that were run or published; those that were run where it is brief."""
     run = [name for name, measured in each.measured.items() if measured.values or each.lost[name]]
     cells = [cell for cell in each.published.cells if not cell.aside]
     return [cell for cell in cells if cell.name in run or (cell.published is not None and not brief)]
 
 
-def _ours_is(each: Section) -> str:
+def _name_ours(each: Section) -> str:
     """Return the heading of our numbers; it names the quantity if all accuracies are of the same one, without rounds."""
     if any(cell.take.reaches is not None for cell in each.published.cells):
         return "ours"
@@ -87,25 +87,25 @@ def _ours_is(each: Section) -> str:
     return f"ours, {WORDED[kinds.pop()]}" if len(kinds) == 1 and kinds <= WORDED.keys() else "ours"
 
 
-def _any_published(cells: list[Cell]) -> bool:
+def _has_published(cells: list[Cell]) -> bool:
     return any(cell.published is not None for cell in cells)
 
 
-def _in_grid(each: Section, cell: Cell | None, brief: bool) -> str:
+def _format_entry(each: Section, cell: Cell | None, brief: bool) -> str:
     if cell is None:
         return ""
-    text = _ours(each.measured[cell.name], cell, each.published)
+    text = _format_ours(each.measured[cell.name], cell, each.published)
     text += f" ({each.lost[cell.name]} diverged or failed)" if each.lost[cell.name] else ""
     if not brief and cell.name in each.last_ten and each.measured[cell.name].values:
-        text += f", {_ours(each.last_ten[cell.name], cell, each.published)}"
-    return text if cell.published is None else f"{text} ({_published(cell, each.published)})"
+        text += f", {_format_ours(each.last_ten[cell.name], cell, each.published)}"
+    return text if cell.published is None else f"{text} ({_format_published(cell, each.published)})"
 
 
 def _of(numbers: Mapping[str, Measured], cell: Cell, published: Published) -> str:
-    return _ours(numbers[cell.name], cell, published) if cell.name in numbers else "–"
+    return _format_ours(numbers[cell.name], cell, published) if cell.name in numbers else "–"
 
 
-def _ours(measured: Measured, cell: Cell, published: Published) -> str:
+def _format_ours(measured: Measured, cell: Cell, published: Published) -> str:
     if not measured.values:
         return "not run"
     if cell.take.reaches is not None:
@@ -122,7 +122,7 @@ def _ours(measured: Measured, cell: Cell, published: Published) -> str:
     return written(mean) if math.isnan(deviation) else f"{written(mean)} ± {written(deviation)}"
 
 
-def _published(cell: Cell, of: Published) -> str:
+def _format_published(cell: Cell, of: Published) -> str:
     """Format the published number with all its digits."""
     if cell.published is None:
         return "–"

@@ -75,7 +75,7 @@ def test_a_file_that_changes_between_the_plan_and_the_run_ends_the_sweep_in_one_
     spec, store = read_spec(table), Store(tmp_path / "r")
     lay_down(spec, store, Options(quiet=True))
     write(tmp_path / "mine.npz", seed=1)
-    with pytest.raises(DataError, match='^data "mine": has changed since the runs were planned; start again$'):
+    with pytest.raises(DataError, match='^data "mine": has changed since the runs were planned; start the sweep again$'):
         carry_out(spec, store, Options(quiet=True))
     assert store.ids() == []
     assert carry_out(read_spec(table), store, Options(quiet=True)).done == 2

@@ -188,7 +188,7 @@ def test_a_target_is_counted_anew(tmp_path):
 def test_clusters_have_the_colour_of_their_group(tmp_path):
     labels = np.array([[7, 7, 7, 2, 2, 2, 2, -1]])
     group = np.array([1, 1, 0, 0, 0, 0, 1, 1])
-    colour = run_pictures._colours(labels, group)
+    colour = run_pictures._choose_colours(labels, group)
     assert colour == {2: 0, 7: 1}
     table, clusters, groups = run_pictures.contingency(labels[0], group)
     assert table.tolist() == [[3, 1], [1, 2]] and clusters.tolist() == [2, 7] and groups.tolist() == [0, 1]
