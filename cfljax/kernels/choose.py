@@ -28,8 +28,7 @@ def private_choice(
 ) -> jax.Array:
     """i32[S]: a cluster for each participant by the exponential mechanism (McSherry and Talwar 2007), from costs f32[K, S]:
     cluster k with a probability in proportion to exp(−ε · cost_k / (2 · width)). The costs of a participant, whatever its data, lie
-    in an interval of this width, so that its choice is ε-private. A cost of NaN: this cluster is never chosen. Draws go by uid
-    i32[S]."""
+    in an interval of this width, so that its choice is ε-private. A cost of NaN is never chosen. Draws go by uid i32[S]."""
     chex.assert_rank([costs, uid], [2, 1])
     each = jax.vmap(lambda one: jax.random.gumbel(one, costs.shape[:1]))(keys.fold_each(key, "choice", uid)).T
     return jnp.argmax(jnp.where(jnp.isnan(costs), -jnp.inf, each - epsilon / (2 * width) * costs), axis=0).astype(jnp.int32)
@@ -102,8 +101,7 @@ def reseed_empty(
 ) -> jax.Array:
     """i32[S] labels after K distinct participants were drawn and the j-th put into cluster j: when some cluster has no
     participant (`"when_empty"`), in every round (`"always"`) or never. Skipped with fewer than K participants. The draw
-    goes by uid i32[S], so the order of participants and padding change nothing. `number` i32[]: only that many of the clusters, the
-    first, count as K."""
+    goes by uid i32[S], so the order of participants and padding change nothing. `number` i32[]: only the first clusters, which count as K."""
     chex.assert_rank([labels, mask, uid], 1)
     chex.assert_equal_shape([labels, mask, uid])
     if rule not in RESEED:

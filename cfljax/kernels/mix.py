@@ -84,8 +84,7 @@ def move_by(mix: jax.Array, moved: jax.Array, finite: jax.Array, old: jax.Array,
 
 def replace_by(mix: jax.Array, mean: jax.Array, finite: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
     """Average models of participants that started from different ones; `mean` is the weighted sum of their finite models, with the
-    rule's noise. Rows without weight keep their old model to the bit; a non-finite model counts as the cluster's old one, like a
-    zero update."""
+    rule's noise. Rows without weight keep their old model to the bit; a non-finite model counts as the cluster's old one."""
     missing = jnp.where(finite, 0.0, mix).sum(axis=1, keepdims=True)
     stay = jnp.where(missing != 0, missing * old, 0.0)  # a model that is not used must not spread its NaN
     return _finish(mean + stay, old, mix, finite, rule)

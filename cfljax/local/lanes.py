@@ -40,8 +40,7 @@ def pack(steps: np.ndarray, width: int, block: int = 0) -> Packed:
 def choose_width(steps: np.ndarray, block: int = 0) -> int:
     """Choose the number of clients to train at a time in each block of participants; 0: all of the block. Candidates are MIN_LANES
     and larger even parts of a block. The best candidate has the smallest sum of two ratios: its steps in a row to the steps of
-    training all at once, and its computed steps to the clients' real steps. If parts can be small enough, neither ratio is much
-    above 2."""
+    training all at once, and its computed steps to the clients' real steps. With small parts, neither ratio is much above 2."""
     number = min(block or len(steps), len(steps))
     at_once, real = pack(steps, 0, block).in_a_row, int(steps.sum())
 

@@ -68,8 +68,7 @@ class ModelParts:
 
 def divide_model(model: Model, table: Iterable[tuple[str, str]], head_apart: bool = False) -> ModelParts:
     """Divide a model by a table of pairs (name, kind). A name is `body`, `head` or a prefix of the paths of parameters; the longest
-    match counts, and parameters without a match are of kind "cluster". `head_apart`: a schedule trains the head separately. Raises
-    a SpecError."""
+    match counts, and parameters without a match are of kind "cluster". `head_apart`: a schedule trains the head separately."""
     kinds = np.full(model.size, CLUSTER, dtype="<U7")
     head = np.zeros(model.size, bool)
     named = dict(table)

@@ -176,8 +176,7 @@ class Solver(Setting):
 
     def chooses(self, federation: Federation) -> bool:
         """Return whether participants should choose their start within `fit` (`Jobs.which` None), which is faster than a call of
-        `losses` before it. This is so if all clients train on Gram matrices, one after another, and all updates of a round are
-        held."""
+        `losses` before it. True if all clients train on Gram matrices, one after another, and all updates are held."""
         if federation.owner is not None or self.sending.robust or federation.own is not None or self.plan.stream:
             return False
         sizes = list_gram_sizes(self, federation)

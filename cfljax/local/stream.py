@@ -28,8 +28,7 @@ client in the list of clients. valid: False for padding of the last block."""
 
 def block_size(model: Model, federation: Federation, copies: int, most: int, on_cpu: bool = True) -> int:
     """Choose the number of samples in a block, a multiple of 16. It keeps the samples and the activations of `copies` models small,
-    and gives each device about the same number of blocks. `most`: an upper bound of the number of samples; blocks are not larger
-    than it needs."""
+    and gives each device about the same number of blocks. `most`: an upper bound of the number of samples."""
     x = jax.eval_shape(lambda: samples(federation, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), jnp.ones(1, bool))[0])
     params = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x).jaxpr

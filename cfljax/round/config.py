@@ -178,5 +178,4 @@ class MakeMethod(Protocol[Config]):
     """The type of `make` in a method's file, which the registry holds."""
 
     def __call__(self, config: Config, model: Model, solver: Solver, /) -> Method[Any]:
-        """Return the method for these options, this model and this solver. Lists of methods show the first line of its
-        docstring."""
+        """Return the method for these options, this model and this solver. Lists show its docstring's first line."""
