@@ -101,7 +101,7 @@ def reseed_empty(
 ) -> jax.Array:
     """i32[S] labels after K distinct participants were drawn and the j-th put into cluster j: when some cluster has no
     participant (`"when_empty"`), in every round (`"always"`) or never. Skipped with fewer than K participants. The draw
-    goes by uid i32[S], so the order of participants and padding change nothing. `number` i32[]: only the first clusters, which count as K."""
+    goes by uid i32[S], so order and padding change nothing. `number` i32[]: the first clusters alone count."""
     chex.assert_rank([labels, mask, uid], 1)
     chex.assert_equal_shape([labels, mask, uid])
     if rule not in RESEED:

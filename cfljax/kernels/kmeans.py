@@ -1,5 +1,5 @@
 """K-means with greedy K-means++ starts and restarts (Arthur and Vassilvitskii; Lloyd), for points with few
-or with a million numbers. Draws depend on the points' identities: padding changes no label, and reordered points have reordered labels."""
+or with a million numbers. Draws depend on the points' identities: padding changes no label, nor does their order."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def _loss_sum(
 
 
 def _product_across(a: Coefficients, x: Array) -> Array:
-    """Compute Xᵀ A f32[inputs, h] as (Aᵀ X)ᵀ. For a thin A this order is three times as fast on a CPU; a barrier makes XLA keep it."""
+    """Compute Xᵀ A f32[inputs, h] as (Aᵀ X)ᵀ. For a thin A this order is three times as fast on a CPU; a barrier keeps it."""
     product = (a[0].T if len(a) == 1 else a[0]) @ x
     return (jax.lax.optimization_barrier(product) if product.shape[0] <= MAX_THIN_OUTPUTS else product).T
 

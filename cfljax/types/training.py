@@ -74,7 +74,7 @@ class Plan(NamedTuple):
 class LocalStep(NamedTuple):
     """The numbers of a step of local SGD, traced f32[] each.
 
-    g ← gradient + weight_decay · w + mu · (w − anchor); u ← momentum · u + g; w ← w − lr · u. Numbers that are None have no term."""
+    g ← gradient + weight_decay · w + mu · (w − anchor); u ← momentum · u + g; w ← w − lr · u. What is None has no term."""
 
     lr: Array
     momentum: Array | None = None
