@@ -268,7 +268,8 @@ class ClusteredMethod:
     def score(self, state: State, federation: Federation, hyper: Hyper) -> Array:
         """i32[C]: the cluster of each client, or the one that it would join."""
         without = (state.labels < 0) & federation.real
-        ask = ask_all(self.solver, keys.root(0), federation, without, hyper, state.active)
+        key = keys.fold(keys.root(0), "score") if self.config.chooses else keys.root(0)
+        ask = ask_all(self.solver, key, federation, without, hyper, state.active)
         if self.config.chooses:
             return jnp.where(without, ask.least(self.config.score(ask, state)), state.labels)
         found = jnp.where(state.labels >= 0, state.labels, self.config.join(ask, state))

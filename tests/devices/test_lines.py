@@ -25,13 +25,13 @@ def run():
 
 def test_samples_in_lines_are_the_same_samples(run):
     federation = assemble.federation_of(run)
-    lines = assemble.in_lines(federation)
+    lines = assemble.flatten_samples(federation)
     assert lines.pool.x.ndim == 2 and lines.sample_shape == federation.sample_shape
     at = (np.arange(6) % 8, np.arange(6) * 7, np.arange(6) != 2)
     look = jax.jit(samples)
     for one, other in zip(*(look(each, *at) for each in (federation, lines)), strict=True):
         assert one.shape == other.shape and np.array_equal(one, other)
-    assert assemble.in_lines(lines) is lines
+    assert assemble.flatten_samples(lines) is lines
     assert jax.tree.structure(lines) != jax.tree.structure(federation)  # programs tell them apart
 
 

@@ -1,6 +1,7 @@
 """The loop of rounds: what is evaluated when, and what a batch of runs has in common."""
 
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import pytest
 from cfljax import data, keys
 from cfljax.devices import compiled
 from cfljax.engine import compiling
-from cfljax.engine.evaluation import _let_test_clients_choose, _sample
+from cfljax.engine.evaluation import _let_test_clients_choose, list_evaluated
 from cfljax.engine.history import find_divergence
 from cfljax.engine.program import Settings
 from cfljax.engine.resume import CheckpointMismatch, Spent
@@ -238,7 +239,20 @@ def test_clients_that_never_train_choose_among_any_number_of_models(used):
 def test_clients_that_never_train_do_not_choose_where_models_are_personal_or_groups_known():
     model = toy.model(4)
     made = {name: METHODS.entry(name).make(METHODS.check(name, {}, "method"), model, toy.solver(model)) for name in METHODS}
-    personal = {"apfl", "ditto", "fedamp", "fedper", "fedrep", "fedsoft", "lg_fedavg", "local", "per_fedavg", "pfedgraph", "pfedme"}
+    personal = {
+        "apfl",
+        "ditto",
+        "fedamp",
+        "fedper",
+        "fedrep",
+        "fedrod",
+        "fedsoft",
+        "lg_fedavg",
+        "local",
+        "per_fedavg",
+        "pfedgraph",
+        "pfedme",
+    }
     assert {name for name in made if not made[name].chooses} == personal | {"oracle"}
 
 
@@ -286,9 +300,10 @@ def test_the_clients_that_stand_for_all_are_drawn_from_all_and_never_dummies():
     order = np.argsort(-luck.astype(np.int64))
     number = int(np.flatnonzero(order == 0)[0]) + 1  # the fewest that the first client is among
     federation = toy.replace(toy.federation("iid", clients=12), uid=uid)
-    assert set(np.asarray(_sample(federation, number)).tolist()) == set(order[:number].tolist())
+    settings = SimpleNamespace(eval_clients=number)
+    assert set(np.asarray(list_evaluated(settings, federation)).tolist()) == set(order[:number].tolist())
     dummies = toy.replace(federation, uid=uid.at[order[0]].set(-1))
-    assert order[0] not in np.asarray(_sample(dummies, number)).tolist()
+    assert order[0] not in np.asarray(list_evaluated(settings, dummies)).tolist()
 
 
 def test_an_evaluation_costs_the_least_of_a_few_looks_and_a_dear_one_is_looked_at_once(monkeypatch):
@@ -311,10 +326,6 @@ def test_an_evaluation_costs_the_least_of_a_few_looks_and_a_dear_one_is_looked_a
         assert mine.split(1) == (0.0, pytest.approx(price))
 
 
-def test_an_evaluation_picks_only_what_each_run_has_for_itself():
-    """Arrays of the federation are those of all runs, and have no axis of runs: a view that gives one is compiled."""
-    own, hyper, shared = jnp.zeros(3), {"lr": jnp.ones(())}, jnp.ones(3)
-    assert compiling._find_picked((own, hyper["lr"], own), (own, hyper)) == [0, 1, 0]
-    assert compiling._find_picked((own, shared, own + 1), (own, hyper)) == [0, -1, -1]
+def test_a_view_that_only_picks_arrays_is_not_compiled():
     structure = jax.tree.structure((0, 0))
-    assert compiling._pick(structure, [1, 0], {"a": 1, "b": 2}, shared) == (2, 1)
+    assert compiling._pick(structure, [1, 0], {"a": 1, "b": 2}, 3) == (2, 1)

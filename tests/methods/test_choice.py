@@ -217,7 +217,7 @@ def test_methods_that_do_not_choose_by_loss_refuse_it_in_one_line(name):
 @pytest.mark.parametrize(
     ("method", "choice", "words"),
     [
-        ({"name": "joint", "similarity": "euclidean"}, {"epsilon": 1.0}, 'joint: with similarity = "euclidean" .* unbounded'),
+        ({"name": "joint", "similarity": "euclidean"}, {"epsilon": 1.0}, 'joint: with similarity = "euclidean" costs'),
         ("ifca", {}, "train.privacy.choice.epsilon: missing"),
         ("ifca", {"epsilon": 0.0}, "train.privacy.choice.epsilon = 0.0: must be greater than 0"),
         ("ifca", {"epsilon": 1.0, "clip": -1.0}, "train.privacy.choice.clip = -1.0: must be greater than 0"),

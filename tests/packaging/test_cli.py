@@ -128,7 +128,7 @@ def test_bash_completes_commands_flags_and_values():
         (["data.partition", "=", "rot"], ["rotated"]),
         (["data.partition", "="], list(PARTITIONS)),
         (["train.average_"], []),
-        (["method", "=", "fedg"], ["fedgroup"]),
+        (["method", "=", "fedgr"], ["fedgroup"]),
         (["method.ifca.res"], ["method.ifca.reseed="]),
         (["method.ifca.reseed", "=", ""], ["never", "when_empty", "always"]),
         (["train.optimizer_state", "=", "c"], ["client"]),
