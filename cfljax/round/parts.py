@@ -93,8 +93,8 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
     def regroup(key: Array, state: Shared, federation: Federation, hyper: Hyper, round: int) -> Shared:
         assert method.regroup is not None
         inner = method.regroup(key, state.inner, _seen(federation, state), hyper, round)
-        of_all = parts.columns("all", "client", "frozen")  # a cluster that is new has them, too
-        new = {name: _alike(getattr(inner, name), getattr(state.inner, name), of_all) for name in fields}
+        kept = parts.columns("all", "client", "frozen")  # of each row, as a new cluster has them, too
+        new = {name: jnp.asarray(getattr(inner, name)).at[:, kept].set(getattr(state.inner, name)[:, kept]) for name in fields}
         return state._replace(inner=inner._replace(**new))
 
     def score(state: Shared, federation: Federation, hyper: Hyper) -> Array:
