@@ -49,7 +49,6 @@ from cfljax.models.started import Adapters, apply_start, to_head_model
 from cfljax.registry import when_replaced
 from cfljax.registry.options import Value, drop_traced
 from cfljax.round.feedback import with_memory
-from cfljax.round.parts import make_in_parts
 from cfljax.round.server import ServerOptimiser, with_server
 from cfljax.types import Federation, Grams, Method, Model
 from cfljax.types.federation import NEVER
@@ -269,8 +268,9 @@ def _method(
 ) -> Method:
     """Make the method, one object for runs that differ in seed and traced numbers: it keeps what its set-up compiles."""
     make, model = METHODS.entry(name).make, solver.model
-    apart = solver.work.head or parts and not options.parts
-    method = make_in_parts(make, options, model, solver, () if options.parts else parts) if apart else make(options, model, solver)
+    if parts or solver.work.head:
+        solver = dataclasses.replace(solver, parts=divide_model(model, parts, bool(solver.work.head)))
+    method = make(options, model, solver)
     if server is not None:
         method = with_server(method, options.serves, model, server, divide_model(model, parts) if parts else None)
     return with_memory(method, solver, name) if solver.sending.feedback or solver.keeps_state else method

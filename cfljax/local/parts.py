@@ -17,7 +17,7 @@ from cfljax.local.schedule import Task
 from cfljax.local.send import Sending
 from cfljax.local.train import Turns
 from cfljax.models.flat import head_of, part_of
-from cfljax.types import Array, Federation, Hyper, Jobs, Model, Updates
+from cfljax.types import Array, ClientState, Federation, Hyper, Jobs, Model, Updates
 
 ALL, CLUSTER, CLIENT, FROZEN = "all", "cluster", "client", "frozen"
 """Who shares a part: all clients, the members of a cluster, or nobody; or it does not train in the rounds."""
@@ -90,11 +90,9 @@ def divide_model(model: Model, table: Iterable[tuple[str, str]], head_apart: boo
     return ModelParts(model.size, tuple(runs), tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2)))
 
 
-def insert_home(parts: ModelParts | None, federation: Federation, client: Array, start: Array) -> Array:
-    """Insert the client-side parameters into the model f32[d]."""
-    if parts is None or federation.own is None:
-        return start
-    return start.at[parts.home].set(federation.own[client])
+def insert_home(parts: ModelParts | None, own: Array | None, client: Array, start: Array) -> Array:
+    """Insert the client's parameters, of all f32[C, n], into the model f32[d]."""
+    return start if parts is None or own is None else start.at[parts.home].set(own[client])
 
 
 def mask_home(parts: ModelParts | None, row: Array) -> Array:
@@ -169,11 +167,17 @@ def send_parts(
 
 
 def own_losses(
-    gradient: Callable[[Federation, Jobs], tuple[Array, Array]], federation: Federation, models: Array, clients: Array, mask: Array
+    gradient: Callable[[Federation, Jobs], tuple[Array, Array]],
+    federation: Federation,
+    models: Array,
+    clients: Array,
+    mask: Array,
+    own: Array,
 ) -> Array:
     """Compute `Solver.losses` f32[K, S] of models with each client's own part. `gradient`: `Solver.gradient`."""
     shares, first = jnp.ones(clients.shape[0]), jnp.zeros(clients.shape[0], jnp.int32)
-    return jax.lax.map(lambda start: gradient(federation, Jobs(clients, mask, shares, start[None], first))[1], models)
+    jobs = Jobs(clients, mask, shares, models, first, kept=ClientState(own=own))
+    return jax.lax.map(lambda start: gradient(federation, jobs._replace(start=start[None]))[1], models)
 
 
 def make_turns(parts: ModelParts | None, epochs: int) -> Turns | None:

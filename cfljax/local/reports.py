@@ -44,13 +44,15 @@ def _make_info(
 ) -> Info:
     """Report on a round. `distance` f32[S]: of each trained model from its cluster's model after the round."""
     rows, there = cohort.kept, participating(cohort)
-    after = ClientState(scatter_kept(rows.residual, cohort, kept.residual), scatter_kept(rows.optimiser, cohort, kept.optimiser))
+    after = ClientState(
+        residual=scatter_kept(rows.residual, cohort, kept.residual), optimiser=scatter_kept(rows.optimiser, cohort, kept.optimiser)
+    )
     lost = jnp.any(there) & ~jnp.any(there & kept.finite)
     cohort = arrived_cohort(cohort)
     counted = cohort.mask & kept.finite
     discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, kept.norm)
     loss = mean_loss(federation, cohort, kept.loss)
-    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, kept.finite, kept.home, after)
+    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, after)
 
 
 def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:

@@ -85,8 +85,8 @@ class Solver(Setting):
         assert which is not None
         each_key, start, anchor_of = keys.fold_each(key, "client", federation.uid[jobs.client]), jobs.start, jobs.anchor_of
         velocity = jobs.velocity
-        if federation.own is not None:
-            start = jax.vmap(lambda c, k: insert_home(self.parts, federation, c, jobs.start[k]))(jobs.client, which)
+        if (own := jobs.kept.own) is not None:
+            start = jax.vmap(lambda c, k: insert_home(self.parts, own, c, jobs.start[k]))(jobs.client, which)
             anchor_of = which if anchor_of is None else anchor_of
             velocity = None if velocity is None else velocity[which]
             which = jnp.arange(number, dtype=jnp.int32)
@@ -100,11 +100,11 @@ class Solver(Setting):
         """Train the jobs for models that do not leave the client. Returns the updates as they are before sending."""
         return self._run_jobs(False, key, federation, jobs, hyper)
 
-    def losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
+    def losses(self, federation: Federation, models: Array, clients: Array, mask: Array, own: Array | None = None) -> Array:
         """Compute the mean loss f32[K, S] of each model f32[K, d] on all training samples of each client i32[S]; 0 if the mask
-        bool[S] is False, and for clients without samples."""
-        if federation.own is not None:
-            return own_losses(self.gradient, federation, models, clients, mask)
+        bool[S] is False, and for clients without samples. `own`: `ClientState.own`."""
+        if own is not None:
+            return own_losses(self.gradient, federation, models, clients, mask, own)
         if not self.plan.quick:
             return client_losses(self.model, federation, federation.train, models, clients, mask, self.plan.on_cpu)
         return _losses(self.model, devices(), federation, models, clients, mask)
@@ -179,7 +179,8 @@ class Solver(Setting):
     def chooses(self, federation: Federation) -> bool:
         """Return whether participants should choose their start within `fit` (`Jobs.which` None), which is faster than a call of
         `losses` before it. True if all clients train on Gram matrices, one after another, and all updates are held."""
-        if federation.owner is not None or self.sending.robust or federation.own is not None or self.plan.stream:
+        apart = self.parts is not None and self.parts.home.size
+        if federation.owner is not None or self.sending.robust or apart or self.plan.stream:
             return False
         sizes = list_gram_sizes(self, federation)
         return self.sequential and bool(sizes) and sizes[-1] >= federation.train.longest
@@ -199,7 +200,7 @@ class Solver(Setting):
             weights = None if jobs.weights is None else jobs.weights[s]
             home = None if jobs.home is None else jobs.home[s]
             mask, client = jobs.mask[s] & (s >= 0), jobs.client[s]
-            start = insert_home(self.parts, federation, client, jobs.start[which])
+            start = insert_home(self.parts, jobs.kept.own, client, jobs.start[which])
             kept = [None if table is None else table[client] for table in (jobs.kept.residual, jobs.kept.optimiser)]
             return one(Task(each_key[s], client, mask, jobs.work[s], start, anchor, velocity, weights, home, *kept))
 

@@ -29,7 +29,6 @@ import numpy as np
 from cfljax.lazy import jax, jnp, optax
 from cfljax.local.parts import ALL, CLIENT, CLUSTER, FROZEN, ModelParts
 from cfljax.round.fedopt import maker
-from cfljax.round.parts import Shared
 from cfljax.round.state import inside
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
@@ -61,7 +60,8 @@ def with_server(method: Method, where: str, model: Model, server: ServerOptimise
     shares which part of a model; None: all parts are a cluster's."""
     pick, put = _division(model, parts)
 
-    models_in = lambda state: functools.reduce(getattr, _path(where, state), state)  # noqa: E731
+    path = where.split(".")
+    models_in = lambda state: functools.reduce(getattr, path, state)  # noqa: E731
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Served:
         inner, optimiser = method.init(key, federation, hyper, setup), server.made(hyper)
@@ -79,7 +79,7 @@ def with_server(method: Method, where: str, model: Model, server: ServerOptimise
         if common is not None:
             leaves, common = move(pick(old[0], ALL), pick(new[0], ALL), common)
             moved = put(moved, ALL, [jnp.broadcast_to(leaf, (old.shape[0], *leaf.shape)) for leaf in leaves])
-        inner = _replaced(inner, _path(where, inner), moved)
+        inner = _replaced(inner, path, moved)
         if method.settle is not None:
             inner = method.settle(state.inner, inner, federation, hyper)
         return Served(inner, clusters, common), info
@@ -141,10 +141,6 @@ def _division(
         return jax.vmap(model.ravel)(jax.tree.unflatten(structure, changed))
 
     return pick, put
-
-
-def _path(where: str, state: Tree) -> list[str]:
-    return (["inner"] if isinstance(state, Shared) else []) + where.split(".")
 
 
 def _replaced(state: Tree, path: list[str], models: Array) -> Tree:

@@ -44,6 +44,10 @@ class State(NamedTuple):
     """Arrays that are kept with the results."""
     whole: Array | None = None
     """f32[1, d]: a global model, which all participants train as well; None: there is none."""
+    own: Array | None = None
+    """f32[C, n]: the parameters that stay with each client (`round/parts.py`); None: there are none."""
+    scored_by: Array | None = None
+    """i32[C]: the cluster whose model each client has, or would get; None: `own` is None."""
 
     @property
     def clusters(self) -> int:
@@ -94,7 +98,8 @@ class Done(NamedTuple):
     moved: Array
     """bool[K]: which clusters had members with finite updates."""
     notes: Array | None = None
-    """f32[S, notes]: what the method's own steps have noted, NaN where they have not; None: they do not."""
+    """f32[S, notes]: what the method's own steps have noted, NaN where they have not; or the updates of the parameters that stay
+    with the participants; None: there are neither."""
 
 
 def mark_slots(clusters: int) -> np.ndarray:

@@ -148,7 +148,7 @@ class Updates(NamedTuple):
     """i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was given."""
     home: Array | None = None
     """f32[S, m]: the client-side numbers of each participant, never sent: after its own steps (`Jobs.home`), or the update of its
-    parts (`Federation.own`), where `delta` is zero. None: there are none."""
+    parts (`ClientState.own`), where `delta` is zero. None: there are none."""
     residual: Array | None = None
     """f32[S, d]: what compression has dropped of each participant's updates so far (`ClientState.residual`); None: it is lost."""
     optimiser: Array | None = None

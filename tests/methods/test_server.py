@@ -1,5 +1,6 @@
 """`train.server` against a plain numpy program, its identities, and whose state it leaves alone."""
 
+import dataclasses
 import functools
 
 import jax
@@ -17,7 +18,6 @@ from cfljax.local.parts import divide_model
 from cfljax.methods import METHODS
 from cfljax.registry.options import drop_traced, list_traced
 from cfljax.round.common import Clusters, first_models
-from cfljax.round.parts import make_in_parts
 from cfljax.round.server import ServerOptimiser, with_server
 from cfljax.types import Method
 from tests import play, toy
@@ -44,9 +44,9 @@ def served(name, optimiser, table, model, options):
     """(a method, its compiled init and round)."""
     config = METHODS.check(name, dict(options), f"method.{name}")
     make, solver = METHODS.entry(name).make, toy.solver(model)
-    made = make_in_parts(make, drop_traced(config), model, solver, table) if table else make(drop_traced(config), model, solver)
+    apart = divide_model(model, table or config.parts) if table or config.parts else None
+    made = make(drop_traced(config), model, dataclasses.replace(solver, parts=apart) if table else solver)
     if optimiser is not None:
-        apart = divide_model(model, table or config.parts) if table or config.parts else None
         made = with_server(made, config.serves, model, ServerOptimiser(*optimiser), apart)
     return made, jax.jit(made.init), jax.jit(made.round)
 
@@ -153,10 +153,10 @@ def test_what_stays_with_a_client_is_out_of_the_servers_reach():
     decays = ("adamw", (("weight_decay", 0.5),))
     out = run("fedper", decays, model=toy.model(HIDDEN), rounds=2)
     plainly = run("fedper", None, model=toy.model(HIDDEN), rounds=2)
-    first = out.states[0].inner.inner.models
-    assert np.array_equal(out.states[-1].inner.inner.models[:, HEAD], first[:, HEAD])
+    first = out.states[0].inner.models
+    assert np.array_equal(out.states[-1].inner.models[:, HEAD], first[:, HEAD])
     assert np.array_equal(out.states[1].inner.own, plainly.states[1].own)
-    assert not np.allclose(out.states[1].inner.inner.models[:, ~HEAD], plainly.states[1].inner.models[:, ~HEAD], atol=1e-3)
+    assert not np.allclose(out.states[1].inner.models[:, ~HEAD], plainly.states[1].models[:, ~HEAD], atol=1e-3)
 
 
 @pytest.mark.parametrize("head", [rarely("all"), "client", rarely("frozen")])
@@ -171,14 +171,14 @@ def test_no_part_needs_to_be_a_clusters_own(head):
 def test_a_client_is_scored_by_the_cluster_that_is_best_after_the_servers_step():
     model, rest = toy.model(HIDDEN), {"table": {"head": "client"}, "rounds": 1, "participants": 2, "clusters": 3}
     state = run("ifca", ("sgd", ()), 40.0, model=model, **rest).states[-1].inner
-    labels, found = np.asarray(state.inner.labels), np.asarray(state.guess)
+    labels, found = np.asarray(state.labels), np.asarray(state.scored_by)
     assert np.array_equal(found[labels >= 0], labels[labels >= 0])
     net, clients = plain.Net(6, 4, HIDDEN), plain.Clients(federation())
     for c in np.flatnonzero(labels < 0):
-        mine = np.array(state.inner.models, np.float64)
+        mine = np.array(state.models, np.float64)
         mine[:, HEAD] = state.own[c]
         assert found[c] == np.argmin([net.loss(w, *clients.train[c]) for w in mine])
-    before = np.asarray(run("ifca", None, model=model, **rest).states[-1].guess)
+    before = np.asarray(run("ifca", None, model=model, **rest).states[-1].scored_by)
     assert not np.array_equal(found, before)  # by the plain mean it would be another
 
 
