@@ -25,14 +25,14 @@ from cfljax.local.gradients import batch_gradient, full_gradient, gather_batch, 
 from cfljax.local.gram import prepare_choice
 from cfljax.local.meter import count_steps
 from cfljax.local.own_steps import StepsOf
-from cfljax.local.parts import insert_home, mask_home, own_losses, receive
+from cfljax.local.parts import insert_home, mask_home, receive
 from cfljax.local.predict import choose_making, expected_seconds, layer_shape
 from cfljax.local.queue import Rows, Tables, make_queue
 from cfljax.local.schedule import MAX_SHUFFLED, Task, Work, count_epochs, job_owners, job_samples, train_steps
 from cfljax.local.send import modifies, server_rule
 from cfljax.local.stream import client_losses
 from cfljax.local.ways import Setting, find_grams, is_exact_on_gram, list_gram_sizes, make_trainer
-from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Model, Tree, Updates
+from cfljax.types import Array, ClientState, Federation, Hyper, Jobs, LocalStep, Model, Tree, Updates
 
 MAX_OWN_ROWS = 1 << 20
 """The largest size of the rows that jobs get as their own."""
@@ -104,7 +104,8 @@ class Solver(Setting):
         """Compute the mean loss f32[K, S] of each model f32[K, d] on all training samples of each client i32[S]; 0 if the mask
         bool[S] is False, and for clients without samples. `own`: `ClientState.own`."""
         if own is not None:
-            return own_losses(self.gradient, federation, models, clients, mask, own)
+            jobs = Jobs(clients, mask, jnp.ones(clients.shape), models, jnp.zeros_like(clients), kept=ClientState(own=own))
+            return jax.lax.map(lambda start: self.gradient(federation, jobs._replace(start=start[None]))[1], models)
         if not self.plan.quick:
             return client_losses(self.model, federation, federation.train, models, clients, mask, self.plan.on_cpu)
         return _losses(self.model, devices(), federation, models, clients, mask)
@@ -158,7 +159,7 @@ class Solver(Setting):
         if not modifies(self.sending, hyper):
             return rows
         uid = federation.uid[jobs.client]
-        one = lambda of: receive(self.sending, self.parts, hyper, of[0], of[1], of[2], unit)  # noqa: E731
+        one = lambda of: receive(self.sending, self.parts, hyper, of[0], of[1], of[2], unit=unit)[0]  # noqa: E731
         each = (keys.fold_each(key, "client", uid), uid, rows)
         return jax.lax.map(one, each) if self.sequential else jax.vmap(one)(each)
 

@@ -63,15 +63,10 @@ class Ask:
         """Whether what participants choose by must be bounded (`train.privacy.choice`)."""
         return self.in_round and is_private(self.hyper)
 
-    @property
-    def own(self) -> Array | None:
-        """f32[C, n]: the parameters that stay with each client; None: there are none."""
-        return self.cohort.kept.own
-
     def _jobs(self, clients: Array, mask: Array, models: Array) -> Jobs:
         """Return the jobs of clients that start from the first model, in which nothing that they keep counts but their own part."""
         shares, first = jnp.ones(clients.shape), jnp.zeros_like(clients)
-        return Jobs(clients, mask, shares, models, first, kept=ClientState(own=self.own))
+        return Jobs(clients, mask, shares, models, first, kept=ClientState(own=self.cohort.kept.own))
 
     def bound(self, losses: Array) -> Array:
         """Return the losses, within the bounds that a private choice needs, if it is private."""
@@ -100,7 +95,7 @@ class Ask:
         which local training begins; None: on all."""
         self.models_of_all(models)
         seen = first_batches(self.key, self.federation, self.cohort, batch, self.solver.sequential)
-        return self.bound(self.solver.losses(seen, models, self.cohort.ids, self.cohort.mask, self.own))
+        return self.bound(self.solver.losses(seen, models, self.cohort.ids, self.cohort.mask, self.cohort.kept.own))
 
     def sample_losses(self, models: Array) -> Array:
         """f32[S, K, N]: the loss of each model on each training sample of each participant, in the order of its samples."""
@@ -117,7 +112,7 @@ class Ask:
         """f32[C, d]: the updates of all clients that train from `start` f32[d] for so long, before the first round."""
         solver, everyone = solver_before(self.solver, epochs, steps), self.cohort
         self.asked = jnp.sum(everyone.mask, dtype=jnp.int32)
-        return pretrain(solver, self.key, self.federation, self.hyper, start, everyone.ids, everyone.mask, self.own)
+        return pretrain(solver, self.key, self.federation, self.hyper, start, everyone.ids, everyone.mask, self.cohort.kept.own)
 
     def pretrained(
         self, start: Array, then: Callable[[Array], Array], epochs: int | None = None, steps: int | None = None
@@ -127,7 +122,7 @@ class Ask:
         solver = solver_before(self.solver, epochs, steps)
 
         def some(ids: Array, mask: Array) -> Array:
-            return then(pretrain(solver, self.key, self.federation, self.hyper, start, ids, mask, self.own))
+            return then(pretrain(solver, self.key, self.federation, self.hyper, start, ids, mask, self.cohort.kept.own))
 
         cohort = self.cohort
         return some(cohort.ids, cohort.mask) if self.in_round else in_chunks(some, cohort.mask)
@@ -199,13 +194,7 @@ class Ask:
 
 
 def ask_all(
-    solver: Solver,
-    key: Array,
-    federation: Federation,
-    who: Array,
-    hyper: Hyper,
-    active: Array | None = None,
-    own: Array | None = None,
+    solver: Solver, key: Array, federation: Federation, who: Array, hyper: Hyper, active: Array | None, own: Array | None = None
 ) -> Ask:
     """Return the ask of all clients where `who` bool[C], outside of a round. `own`: `ClientState.own`."""
     clients = jnp.arange(federation.clients, dtype=jnp.int32)

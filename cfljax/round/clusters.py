@@ -131,7 +131,7 @@ class ClusteredMethod:
             state = state._replace(labels=jnp.where(new, state.guess, state.labels))
         if config.clients_per_cluster is not None:
             number, most = state.clusters - config.leaves_out, config.clients_per_cluster
-            cohort = cohorts.draw_inside(key, federation, state.labels, number, most, cohort.round, hyper, cohort.kept)
+            cohort = cohorts.draw_inside(key, federation, state.labels, number, most, cohort, hyper)
         train = functools.partial(self._trained, key, state, federation, hyper=hyper, arrived=arrived)
         if config.warmup_rounds == 0 or cohort.ids.shape[0] == federation.clients:
             return train(cohort)
@@ -283,7 +283,7 @@ class ClusteredMethod:
 
     def adapt(self, state: State, federation: Federation, hyper: Hyper) -> Array:
         """Return the models that clients are scored with."""
-        return self.config.adapt(ask_all(self.solver, keys.root(0), federation, federation.train.count > 0, hyper), state)
+        return self.config.adapt(ask_all(self.solver, keys.root(0), federation, federation.train.count > 0, hyper, None), state)
 
     def follow(self, state: State, federation: Federation) -> State:
         """Return the state whose clusters are the true groups of this round."""

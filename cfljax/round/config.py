@@ -45,8 +45,8 @@ class MethodConfig:
     or stay with clients (`train.parts`); (): the method has other models, and refuses that. It is not inherited, since a
     method that takes over another's options may have another state."""
     served = ""
-    """Where the method's state has its averaged models f32[K, d], on which `train.server` takes its steps (dots lead into what is
-    nested); "": in the first of `averaged`, if it has any. The K clusters must be the same ones in all rounds. Not inherited."""
+    """The field of the method's state with its averaged models f32[K, d], on which `train.server` takes its steps; "": the first of
+    `averaged`, if it has any. The K clusters must be the same ones in all rounds. Not inherited."""
     own_server = False
     """Whether the server's step is the method's own, and more than a mean of updates: then `train.server`, `train.parts` and
     `train.freeze` are refused with this as the reason."""

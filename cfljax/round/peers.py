@@ -91,7 +91,7 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         own = state.own[cohort.ids]
         begin, pull = config.start(state, cohort.ids, own, hyper)
-        jobs = jobs_from(cohort, begin, mine, pull, None if pull is None else mine)
+        jobs = jobs_from(cohort, begin, mine, anchor=pull, anchor_of=None if pull is None else mine)
         updates = train(key, federation, jobs, hyper)
         mixed = keep_own(cohort, updates.delta, begin)
         sane = cohort.mask & usable(updates.delta)

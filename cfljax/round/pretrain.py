@@ -40,14 +40,7 @@ def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) 
 
 
 def pretrain(
-    solver: Solver,
-    key: Array,
-    federation: Federation,
-    hyper: Hyper,
-    start: Array,
-    ids: Array,
-    mask: Array,
-    own: Array | None = None,
+    solver: Solver, key: Array, federation: Federation, hyper: Hyper, start: Array, ids: Array, mask: Array, own: Array | None
 ) -> Array:
     """f32[n, d]: the updates of the clients `ids` i32[n], trained from `start` f32[d]; zero where `mask` bool[n] is False. `solver`
     comes from `solver_before`. `key` is the run's or the round's; draws are independent of the round's training. `own`:

@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -143,7 +142,8 @@ def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
     drawn = [np.asarray(play.drawn(each[t], fed, PARTICIPANTS, t, hyper).ids) for t in (0, 1)]
     if name == "ocfl":  # draws some of each cluster
         labels = out.states[0].labels
-        own = [cohort.draw_inside(each[t], fed, labels, len(out.models(0)), 10, jnp.int32(t), hyper) for t in (0, 1)]
+        runs = [play.drawn(each[t], fed, PARTICIPANTS, t, hyper) for t in (0, 1)]
+        own = [cohort.draw_inside(each[t], fed, labels, len(out.models(0)), 10, runs[t], hyper) for t in (0, 1)]
         drawn = [np.asarray(some.ids)[np.asarray(some.mask)] for some in own]
     if name == "fl_hc":
         drawn[0] = np.arange(fed.clients)  # the warm-up
