@@ -149,10 +149,9 @@ def send_parts(
     updates: Updates,
 ) -> Updates:
     """Return the updates of one participant as the server receives them. The change of its momentum buffer is sent, too; times `lr`
-    it has the scale of an update. With `one_vector` only the buffer is sent, and the update is computed from it. If the federation
-    has residuals, the update comes with the client's."""
+    it has the scale of an update. With `one_vector` only the buffer is sent, and the update is computed from it. It comes with the
+    client's new residual, if there is one."""
     uid = federation.uid[task.client]
-    residual = None if federation.residual is None else federation.residual[task.client]
 
     def arrive(of: tuple[Array, Array | None, Array | None]) -> tuple[Array, Array | None, Array | None]:
         delta, velocity, left = of
@@ -165,7 +164,7 @@ def send_parts(
         change = receive(sending, parts, hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
         return delta, task.velocity + change, left
 
-    delta, velocity, left = jax.lax.cond(task.mask, arrive, lambda of: of, (updates.delta, updates.velocity, residual))
+    delta, velocity, left = jax.lax.cond(task.mask, arrive, lambda of: of, (updates.delta, updates.velocity, task.residual))
     return updates._replace(delta=delta, velocity=velocity, residual=left)
 
 
