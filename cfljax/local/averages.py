@@ -32,6 +32,7 @@ def averages(
     size = jnp.ones(heard.mask.shape) if average == "uniform" else federation.train.count[heard.ids].astype(jnp.float32)
     mix = weights_by(heard.which, heard.mask, size, clusters)
     if average == "nova":
+        solver.need_no_statistics('average = "nova", which scales updates,')
         jobs = Jobs(heard.ids, heard.mask, heard.work, jnp.zeros((1, 0)), heard.which)
         mix = fednova_weights(mix, lengths(train_steps(federation, jobs, solver.work), solver.step_of(hyper)))
     return mix if heard.discount is None else mix * heard.discount

@@ -16,12 +16,12 @@ from cfljax.local import send
 from cfljax.local.schedule import Task
 from cfljax.local.send import Sending
 from cfljax.local.train import Turns
-from cfljax.models.flat import head_of, part_of
+from cfljax.models.flat import head_of, norm_of, part_of
 from cfljax.types import Array, Federation, Hyper, Jobs, Model, Updates
 
 ALL, CLUSTER, CLIENT, FROZEN = "all", "cluster", "client", "frozen"
 """Who shares a part: all clients, the members of a cluster, or nobody; or it does not train in the rounds."""
-BODY, HEAD = "body", "head"
+BODY, HEAD, NORM = "body", "head", "norm"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +67,9 @@ class ModelParts:
 
 
 def divide_model(model: Model, table: Iterable[tuple[str, str]], head_apart: bool = False) -> ModelParts:
-    """Divide a model by a table of pairs (name, kind). A name is `body`, `head` or a prefix of the paths of parameters; the longest
-    match counts, and parameters without a match are of kind "cluster". `head_apart`: a schedule trains the head separately."""
+    """Divide a model by a table of pairs (name, kind). A name is `body`, `head`, `norm` or a prefix of the paths of
+    parameters. A path counts before `norm`, `norm` before `body` and `head`, and of paths the longest; parameters without a match
+    are of kind "cluster". `head_apart`: a schedule trains the head separately."""
     kinds = np.full(model.size, CLUSTER, dtype="<U7")
     head = np.zeros(model.size, bool)
     named = dict(table)
@@ -78,7 +79,9 @@ def divide_model(model: Model, table: Iterable[tuple[str, str]], head_apart: boo
             raise SpecError(f'model "{model.name}": has one layer, so its head is all of it and there is no body; use more layers')
         for name, which in ((BODY, ~head), (HEAD, head)):
             kinds[which] = named.get(name, CLUSTER)
-    for name in sorted(named.keys() - {BODY, HEAD}, key=len):
+    if NORM in named:
+        kinds[norm_of(model)] = named[NORM]
+    for name in sorted(named.keys() - {BODY, HEAD, NORM}, key=len):
         kinds[part_of(model, name)] = named[name]
     if not np.isin(kinds, (ALL, CLUSTER)).any():
         if FROZEN in kinds:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from cfljax import keys
 from cfljax.devices.compiled import shared_function
 from cfljax.devices.spread import devices, spread
+from cfljax.errors import SpecError
 from cfljax.kernels.mix import Rule
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
@@ -44,6 +45,8 @@ class Solver(Setting):
 
     def with_work(self, work: Work) -> Solver:
         """Copy the solver for another amount of training."""
+        if work.one_vector:
+            self.need_no_statistics("a step that is sent as one gradient")
         return dataclasses.replace(self, work=work)
 
     def with_step(self, step_of: Callable[[Hyper], LocalStep]) -> Solver:
@@ -53,7 +56,14 @@ class Solver(Setting):
 
     def with_own_steps(self, steps_of: StepsOf) -> Solver:
         """Copy the solver with steps that the method defines, never on Gram matrices."""
+        self.need_no_statistics("steps of the method's own")
         return dataclasses.replace(self, steps_of=steps_of)
+
+    def need_no_statistics(self, what: str) -> None:
+        """Reject a model with statistics of batches, which the training `what` would not set. Raises SpecError."""
+        if self.model.statistics:
+            why = f"{what} cannot move the running statistics of BatchNorm; use GroupNorm or LayerNorm, or another method"
+            raise SpecError(f'model "{self.model.name}": {why}')
 
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Train the jobs. Returns the updates as the server receives them, after `train.attack`, `train.compress` and the clipping
@@ -140,6 +150,7 @@ class Solver(Setting):
         self, key: Array, federation: Federation, jobs: Jobs, batch: int, summed: bool = False
     ) -> tuple[Array, Array]:
         """Compute `gradient` on the first mini-batch of `batch` samples of `fit` with this key. `summed`: of the summed loss."""
+        self.need_no_statistics("a gradient of a batch")
         model, longest = self.model, federation.train.longest
 
         def one(task: Task) -> tuple[Array, Array]:
@@ -211,6 +222,7 @@ class OneGradient(Solver):
 
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Return the updates −lr · gradient."""
+        self.need_no_statistics("one gradient")
         with count_steps(federation, jobs, Work(None, 1, None)):
             gradient, loss = self.gradient(federation, jobs)
         gradient = self.send(key, federation, jobs, gradient, hyper, hyper["lr"])

@@ -20,6 +20,7 @@ from cfljax.local.send import Sending, modifies
 from cfljax.local.sizes import gram_sizes
 from cfljax.local.train import make_training
 from cfljax.local.turned import transpose_kernels
+from cfljax.models.flat import mark_statistics
 from cfljax.types import Federation, Grams, Hyper, LocalStep, Model, Plan, Updates
 
 TrainClient = Callable[[Task, Course, Orders | None], Updates]
@@ -89,7 +90,8 @@ def find_grams(solver: Setting, federation: Federation) -> Grams | None:
 
 def make_rule(solver: Setting, numbers: LocalStep) -> StepRule:
     """Make the optimiser with the numbers of this run."""
-    return sgd(numbers) if is_plain_sgd(solver) else from_optax(solver.optimizer, dict(solver.arguments), numbers.lr)
+    rule = sgd(numbers) if is_plain_sgd(solver) else from_optax(solver.optimizer, dict(solver.arguments), numbers.lr)
+    return rule._replace(running=mark_statistics(solver.model)) if solver.model.statistics else rule
 
 
 def list_ways(solver: Setting, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:

@@ -12,9 +12,9 @@ from cfljax.types.federation import ClientState
 class Forward(Protocol):
     """Runs the network of a model."""
 
-    def __call__(self, params: Tree, x: Array, /, key: Array | None = None) -> Array:
-        """Logits f32[B, outputs] of the samples x f32[B, ...]. With a key the
-        network is in training, and the key draws crops, flips and dropout; None: evaluation."""
+    def __call__(self, params: Tree, x: Array, /, key: Array | None = None, mask: Array | None = None) -> Array:
+        """Logits f32[B, outputs] of the samples x f32[B, ...]. With a key the network is in training, and the key draws crops,
+        flips and dropout; None: evaluation. With a mask bool[B], BatchNorm has the statistics of these samples."""
 
 
 OfLogits = Callable[[Array, Array], Array]
@@ -42,6 +42,8 @@ class Model(NamedTuple):
     """params -> f32[]: a term that is added to the training loss (weight decay on some layers); None: no such term."""
     whole: Callable[[Tree], Tree] | None = None
     """params -> the parameters of the whole network, where the vector has only those that train; None: it has all."""
+    statistics: tuple[str, ...] = ()
+    """The paths of the running means and variances of BatchNorm among the parameters. They follow the batches of training."""
 
 
 class Plan(NamedTuple):
