@@ -25,7 +25,7 @@ PARTS = ("setup", "compile", "train", "eval")
 """Parts of the seconds of a run."""
 CLUSTERED = (0, 2, 5)
 FAMILIES = {
-    **dict.fromkeys(("fedavg", "fedprox", "scaffold", "feddyn", "ccs_rfedavg", "adaptive_fedavg"), (7,)),
+    **dict.fromkeys(("fedavg", "fedprox", "scaffold", "feddyn", "ccs_rfedavg", "adaptive_fedavg", "moon"), (7,)),
     **dict.fromkeys(("fedem", "fedrc", "fedsoft"), (3, 6)),
     **dict.fromkeys(("local", "ditto", "apfl", "pfedme", "per_fedavg", "fedamp", "pfedgraph", "fedrod"), (1, 4)),
     **dict.fromkeys(("fedper", "lg_fedavg", "fedrep", "fedbabu", "fedbcd"), (1, 4)),

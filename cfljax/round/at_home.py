@@ -38,8 +38,9 @@ class AtHome(PersonalConfig):
     it overrides what it does otherwise.
 
     Both are trained in the same steps (`steps`), or what is at home as a model of its own, from itself and pulled to w by `pull`.
-    What is not finite is left out, at home and on the server. A client is scored with its `personal` model; the accuracy of w is
-    the diagnostic `accuracy_global`. A client that has not been drawn yet has what all begin with at home.
+    What is not finite is left out, at home and on the server. A client is scored with its `personal` model, and the accuracy of w
+    is the diagnostic `accuracy_global`; with `own = False` it is scored with w. A client that has not been drawn yet has what all
+    begin with at home.
     """
 
     average = "samples"
@@ -109,11 +110,13 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
         info = report(federation, cohort, updates, w[everyone], new[everyone], mixed, sent, **shown)
         return Kept(new, state.home.at[cohort.ids].set(kept.new), drawn), info
 
+    def shared(state: Kept) -> tuple[Array, Array]:
+        return state.w, jnp.zeros(state.drawn.shape, jnp.int32)
+
     def models(state: Kept) -> tuple[Array, Array]:
         own = config.personal(state)
         return own, jnp.arange(own.shape[0], dtype=jnp.int32)
 
-    def also(state: Kept) -> dict[str, tuple[Array, Array]]:
-        return {"global": (state.w, jnp.zeros(state.drawn.shape, jnp.int32))}
-
-    return Method(init, round, models, also=also, chooses=False)
+    if not config.own:
+        return Method(init, round, shared)
+    return Method(init, round, models, also=lambda state: {"global": shared(state)}, chooses=False)
