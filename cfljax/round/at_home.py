@@ -11,6 +11,7 @@ from cfljax.lazy import jnp
 from cfljax.local.averages import add_lengths, averages
 from cfljax.local.reports import mean_over, report
 from cfljax.local.rounds import jobs_from
+from cfljax.round.ask import Ask
 from cfljax.round.common import first_model, keep_own, traffic
 from cfljax.round.config import PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
@@ -58,6 +59,10 @@ class AtHome(PersonalConfig):
         """f32[C, m]: the same for all clients, of methods in which it differs."""
         return jnp.tile(self.first_home(w, hyper), (federation.clients, 1))
 
+    def receive(self, ask: Ask, state: Kept) -> Array:
+        """f32[S, m]: what participants have at home when w has arrived, before the `steps`."""
+        return state.home[ask.cohort.ids]
+
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """Return the local steps on both; without it they are trained one after the other, on the same batches."""
         raise NotImplementedError
@@ -92,7 +97,8 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
 
     def round(key: Array, state: Kept, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Kept, Info]:
         everyone, old, w = jnp.zeros_like(cohort.ids), state.home[cohort.ids], state.w
-        updates = both.fit(key, federation, jobs_from(cohort, w, everyone, home=old if together else None), hyper)
+        held = config.receive(Ask(solver, key, federation, cohort, hyper), state) if together else None
+        updates = both.fit(key, federation, jobs_from(cohort, w, everyone, home=held), hyper)
         if together:
             assert updates.home is not None
             change = updates.home - old
