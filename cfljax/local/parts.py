@@ -16,7 +16,7 @@ from cfljax.local import send
 from cfljax.local.schedule import Task
 from cfljax.local.send import Sending
 from cfljax.local.train import Turns
-from cfljax.models.flat import head_of, norm_of, part_of
+from cfljax.models.flat import mask_head, norm_of, part_of
 from cfljax.types import Array, Federation, Hyper, Jobs, Model, Updates
 
 ALL, CLUSTER, CLIENT, FROZEN = "all", "cluster", "client", "frozen"
@@ -74,9 +74,7 @@ def divide_model(model: Model, table: Iterable[tuple[str, str]], head_apart: boo
     head = np.zeros(model.size, bool)
     named = dict(table)
     if head_apart or named.keys() & {BODY, HEAD}:
-        head = part_of(model, head_of(model))
-        if head.all():
-            raise SpecError(f'model "{model.name}": has one layer, so its head is all of it and there is no body; use more layers')
+        head = mask_head(model)
         for name, which in ((BODY, ~head), (HEAD, head)):
             kinds[which] = named.get(name, CLUSTER)
     if NORM in named:
