@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import time
@@ -111,8 +112,8 @@ def start_progress(todo: list[batching.Batch], options: Options, lines: int = 1)
 def work(todo: list[batching.Batch], worker: Worker) -> None:
     """Return when all these batches are done, by this worker or by other processes that share the folder."""
     while todo:
-        others = [batch for batch in todo if not worker.take(batch)]
-        todo = [batch for batch in others if not worker.finished(batch)]
+        others = list(itertools.filterfalse(worker.take, todo))
+        todo = list(itertools.filterfalse(worker.finished, others))
         if todo:
             time.sleep(0.5)
 

@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 from cfljax.kernels.choose import least_loss
 from cfljax.lazy import jax, jnp
-from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import sgd
 from cfljax.local.products import Gram, all_samples, compute_gram, read_gram
 from cfljax.local.schedule import Course, Orders, StepSamples, Task, follow
-from cfljax.local.train import Position, Turns, make_stepper, start_at
+from cfljax.local.train import Gradient, Position, Turns, make_stepper, start_at
 from cfljax.local.turned import drop_path, get_path, make_turn, replace_path
 from cfljax.models.flat import FirstDense, NetForward
 from cfljax.types import Array, Federation, Grams, LocalStep, Model, Tree, Updates

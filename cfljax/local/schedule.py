@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from cfljax import keys
-from cfljax.lazy import jax, jnp
+from cfljax.lazy import custom_vmap, jax, jnp
 from cfljax.local.data import shuffle
-from cfljax.local.side_by_side import max_of, take_step
 from cfljax.types import Array, Federation, Jobs, Plan, Tree, Updates
 
 STEPS, BLOCKS_OF_STEPS = "local_steps", "step_blocks"
@@ -90,11 +89,6 @@ class Orders(NamedTuple):
     sequential: bool = True
     """Whether clients train one after another. Side by side, positions are read one by one: a slice that begins at another index
     for each client is a loop over the clients on a TPU."""
-    steps: int = 0
-    """The most steps of a client."""
-    in_order: bool = False
-    """Whether the samples of all steps are looked up before the first (`all_steps`). Clients side by side are then all at the same
-    position, and a step need not search for its samples: on a TPU that takes more kernels than the rest of a step, on a GPU one."""
 
     def batch_at(self, line: Array, start: Array) -> Array:
         """Return `line` from each `start` i32[...] on, i32[..., batch]."""
@@ -125,10 +119,6 @@ class Stepwise(NamedTuple):
     begin: Callable[[], Tree]  # Return the state before the first step
     visit: Visit[Tree]
     end: Callable[[Tree], Updates]  # Return the client's update from the state after the last step
-
-    def train(self, course: Course, orders: Orders | None, block: int = 0) -> Updates:
-        """Do all steps. `block`: as in `follow`."""
-        return self.end(follow(course, orders, self.visit, self.begin(), block))
 
 
 def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> Array:
@@ -192,8 +182,7 @@ def make_orders(
     sort = lambda key: shuffle(key, course.samples, longest, batch, sequential, rungs)  # noqa: E731
     at_once = course.epochs is not None and course.epochs.shape[0] * longest <= MAX_SHUFFLED
     draw = lambda number: sort(keys.fold(task.key, "epoch", number))  # noqa: E731
-    in_order = at_once and not sequential and not plan.asks_host
-    return Orders(batch, draw, sort(course.epochs) if at_once else None, sequential, work.most_steps(longest), in_order)
+    return Orders(batch, draw, sort(course.epochs) if at_once else None, sequential)
 
 
 def group_steps(work: Work, longest: int) -> int:
@@ -224,9 +213,6 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
 
     if orders.all is None:
         return jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))[0]
-    if orders.in_order:
-        every = all_steps(course, orders)
-        return _loop(total, lambda number, carry: visit(carry, take_step(every, number), number), begin, block, course.most)
     # one loop instead of two: for short epochs an outer loop would cost as much as a step
     return _loop(total, lambda number, carry: visit(carry, steps_at(course, orders, number), number), begin, block, course.most)
 
@@ -245,11 +231,6 @@ def _step_samples(course: Course, orders: Orders, line: Array, start: Array, in_
     left = course.samples - in_epoch * orders.batch
     slots = jnp.arange(orders.batch)
     return StepSamples(orders.batch_at(line, start), slots < left[..., None], jnp.minimum(left, orders.batch))
-
-
-def all_steps(course: Course, orders: Orders) -> StepSamples:
-    """Return the samples of all steps that a client may have, in order: i32[T, B], bool[T, B], i32[T]."""
-    return steps_at(course, orders, jnp.arange(orders.steps, dtype=jnp.int32))
 
 
 def _loop(total: Array, step: Callable[[Array, Carry], Carry], begin: Carry, block: int, most: Array | None = None) -> Carry:
@@ -284,3 +265,14 @@ def job_samples(federation: Federation, jobs: Jobs) -> Array:
 def _at_least_one(samples: Array) -> Array:
     """Return the number of samples f32[], or 1 if it is 0, for use as a divisor."""
     return jnp.maximum(samples, 1).astype(jnp.float32)
+
+
+@custom_vmap()
+def max_of(number: Array) -> Array:
+    """Return the number itself, i32[]; under `vmap` the largest of all, which bounds a loop for all at once."""
+    return number
+
+
+@max_of.def_vmap
+def _(_size: int, _mapped: list[bool], number: Array) -> tuple[Array, bool]:
+    return max_of(jnp.max(number, axis=0)), False
