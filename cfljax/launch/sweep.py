@@ -29,18 +29,13 @@ from cfljax.store import Store
 class Options(NamedTuple):
     """How a sweep is carried out; none of it is part of a result."""
 
-    keep: str = "labels"
-    """What a unit keeps: "models" (and labels), "labels" or "none"."""
+    keep: str = "labels"  # What a unit keeps: "models" (and labels), "labels" or "none"
     quiet: bool = False
     retry_failed: bool = False
-    launcher: object = None
-    """The options of the launcher, checked."""
-    part: tuple[int, int] | None = None
-    """(i, n): do the i-th of n equal parts of the runs and leave the rest to others."""
-    mesh: Shape | None = None
-    """The devices that runs are dealt to (`--mesh`)."""
-    ended: Callable[[], None] = lambda: None
-    """Is called in the process that was started after each run that has ended."""
+    launcher: object = None  # The options of the launcher, checked
+    part: tuple[int, int] | None = None  # (i, n): do the i-th of n equal parts of the runs and leave the rest to others
+    mesh: Shape | None = None  # The devices that runs are dealt to (`--mesh`)
+    ended: Callable[[], None] = lambda: None  # Is called in the process that was started after each run that has ended
 
 
 class Outcome(NamedTuple):
@@ -49,8 +44,7 @@ class Outcome(NamedTuple):
     done: int
     diverged: int
     failed: int
-    computed: int
-    """Runs of this start."""
+    computed: int  # Runs of this start
 
 
 def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[[list[Run]], int] | None = None) -> Outcome:

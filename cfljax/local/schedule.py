@@ -25,16 +25,12 @@ MAX_SHUFFLED_STEPS = 1 << 15
 class Work(NamedTuple):
     """The amount of a client's training in a round. Static. One of `epochs` and `steps` is None."""
 
-    epochs: int | None
-    """The number of passes over the client's data."""
-    steps: int | None
-    """The number of optimiser steps, on the same sequence of batches."""
-    batch: int | None
-    """Samples per step; None: each step sees all samples of the client, so that an epoch is one step."""
+    epochs: int | None  # The number of passes over the client's data
+    steps: int | None  # The number of optimiser steps, on the same sequence of batches
+    batch: int | None  # Samples per step; None: each step sees all samples of the client, so that an epoch is one step
     one_vector: bool = False
     """Whether the client does one step and sends its momentum buffer alone. The update is then −lr times this buffer."""
-    summed: bool = False
-    """Whether a step follows the gradient of a batch's summed loss; False: of its mean loss."""
+    summed: bool = False  # Whether a step follows the gradient of a batch's summed loss; False: of its mean loss
     head: int = 0
     """The first of the epochs, in which the head trains alone; in the others the body does. 0: all trains in all epochs."""
 
@@ -62,14 +58,10 @@ class Task(NamedTuple):
 class Course(NamedTuple):
     """The numbers of samples and steps in one participant's training. They do not depend on the way of training."""
 
-    samples: Array
-    """i32[] the number of its samples; 0 if it does no step."""
-    total: Array
-    """i32[] the number of its steps in the round."""
-    per_epoch: Array
-    """i32[] the number of steps in an epoch."""
-    visited: Array
-    """f32[] the number of samples that its steps see in all, counted each time; at least 1."""
+    samples: Array  # i32[] the number of its samples; 0 if it does no step
+    total: Array  # i32[] the number of its steps in the round
+    per_epoch: Array  # i32[] the number of steps in an epoch
+    visited: Array  # f32[] the number of samples that its steps see in all, counted each time; at least 1
     epochs: Array | None
     """key[epochs] the random keys of the epochs' shuffles; None: each is made when its epoch begins, or there are no batches."""
     most: Array | None = None
@@ -79,10 +71,8 @@ class Course(NamedTuple):
 class Orders(NamedTuple):
     """The shuffles of a client's epochs. A shuffle i32[L], L a multiple of `batch`: positions in random order, then filler."""
 
-    batch: int
-    """Samples per step."""
-    draw: Callable[[Array], Array]
-    """(number of the epoch i32[]) -> its shuffle i32[L]."""
+    batch: int  # Samples per step
+    draw: Callable[[Array], Array]  # (number of the epoch i32[]) -> its shuffle i32[L]
     all: Array | None
     """i32[epochs, L] the shuffles of all epochs; None: each is drawn when its epoch begins. For a small client, sorting all at once
     takes about as long as sorting one."""
@@ -100,12 +90,9 @@ class Orders(NamedTuple):
 class StepSamples(NamedTuple):
     """The samples that a step sees, or the samples of all steps, with a leading axis."""
 
-    positions: Array
-    """i32[B] positions in the client's list."""
-    mask: Array
-    """bool[B]: False for padding."""
-    samples: Array
-    """i32[] the number of samples without padding: the sum of the mask, given here so that steps need not compute it."""
+    positions: Array  # i32[B] positions in the client's list
+    mask: Array  # bool[B]: False for padding
+    samples: Array  # i32[] the number of samples without padding: the sum of the mask, given here so that steps need not compute it
 
 
 Carry = TypeVar("Carry")

@@ -31,22 +31,16 @@ class Setting:
     """The settings of local training. All fields are static."""
 
     model: Model
-    work: Work
-    """The amount of a participant's training in a round."""
-    optimizer: str = "sgd"
-    """The name of the optimiser: "sgd", or one of optax."""
-    arguments: tuple[tuple[str, object], ...] = ()
-    """Arguments of the optimiser besides the learning rate."""
+    work: Work  # The amount of a participant's training in a round
+    optimizer: str = "sgd"  # The name of the optimiser: "sgd", or one of optax
+    arguments: tuple[tuple[str, object], ...] = ()  # Arguments of the optimiser besides the learning rate
     plan: Plan = Plan()
     sending: Sending = Sending()
-    step_of: Callable[[Hyper], LocalStep] = LocalStep.of
-    """(numbers of the run) -> numbers of a local step."""
-    steps_of: StepsOf | None = None
-    """The method's own steps, instead of the optimiser's."""
+    step_of: Callable[[Hyper], LocalStep] = LocalStep.of  # (numbers of the run) -> numbers of a local step
+    steps_of: StepsOf | None = None  # The method's own steps, instead of the optimiser's
     parts: ModelParts | None = None
     """Which parts of a model stay with the client, and which do not train; None: all train and travel."""
-    keeps_state: bool = False
-    """Whether optimisers go on from round to round (`ClientState.optimiser`)."""
+    keeps_state: bool = False  # Whether optimisers go on from round to round (`ClientState.optimiser`)
 
     @property
     def sequential(self) -> bool:
