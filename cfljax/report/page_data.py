@@ -40,8 +40,7 @@ class Final(TypedDict):
 
     mean: float | None
     std: float | None
-    seeds: list[float | None]
-    """The number of each run."""
+    seeds: list[float | None]  # The number of each run
 
 
 def page_json(data: ReportData) -> str:
