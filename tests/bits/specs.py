@@ -50,6 +50,7 @@ METHODS = {
     "feddrift": {"every": 2, "begin": "each", "delta": 0.6, "max_clusters": 9},
     "fedper": {},
     "lg_fedavg": {},
+    "fedbn": {"model": {"name": "cnn", "channels": [2], "kernel": 3, "dense": [4], "norm": "batch"}},
     "fedrep": {"head_epochs": 2},
     "fedbabu": {},
     "adaptive_fedavg": {},
