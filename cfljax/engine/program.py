@@ -5,7 +5,6 @@ Each is compiled once, whatever the number of rounds: where a loop of rounds beg
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -17,7 +16,7 @@ from cfljax.federation import cohort
 from cfljax.lazy import jax, jnp
 from cfljax.local.optimiser import decay_rate
 from cfljax.local.send import flip_labels
-from cfljax.types import Array, Federation, Hyper, Info, Method, Tree
+from cfljax.types import Array, ClientState, Federation, Hyper, Info, Method, Tree
 
 Report = dict[str, Array]
 """The last round's values for the history, by name, and the sums since the start."""
@@ -41,10 +40,10 @@ def make_program(method: Method, settings: Settings) -> Program:
     """Make the programs of a method."""
 
     def advance(carry: Carry, key: Array, hyper: Hyper, federation: Federation, t: Array) -> tuple[Carry, Report]:
-        go = lambda here: _round(method, settings, key, carry.state, here, hyper, t)  # noqa: E731
+        go = lambda kept: _round(method, settings, key, carry.state, federation, hyper, t, kept)  # noqa: E731
         wall, flight = None, carry.flight
         if settings.clock is None:
-            state, info = go(federation)
+            state, info = go(ClientState())
         elif settings.asynchronous is None:
             (state, info), wall = run_timed(go, settings.clock, method.models, carry.wall, federation, hyper, t)
         else:
@@ -132,18 +131,17 @@ def _make_report(settings: Settings, carry: Carry, info: Info) -> Report:
 
 
 def _round(
-    method: Method, settings: Settings, key: Array, state: Tree, federation: Federation, hyper: Hyper, t: Array
+    method: Method, settings: Settings, key: Array, state: Tree, federation: Federation, hyper: Hyper, t: Array, kept: ClientState
 ) -> tuple[Tree, Info]:
-    """One round: draw the participants, decay the learning rate, let the method do its work."""
+    """One round: draw the participants, decay the learning rate, let the method do its work. `kept`: of devices and flight."""
     state, federation = enter_round(method, state, federation, t)
     federation = flip_labels(settings.sending, hyper, federation)
     key = keys.fold(key, "round", t)
-    participants = cohort.draw(key, federation, settings.participants, t, hyper)
-    if federation.flight is None:
-        return method.round(key, state, federation, participants, decay_rate(hyper, t))
-    flight = asynchronous.board(federation.flight, participants)
-    state, info = method.round(key, state, dataclasses.replace(federation, flight=flight), participants, decay_rate(hyper, t))
-    return state, asynchronous.add_flight(info, flight)
+    participants = cohort.draw(key, federation, settings.participants, t, hyper, kept)
+    if kept.flight is not None:
+        participants = asynchronous.board(kept.flight, participants)
+    state, info = method.round(key, state, federation, participants, decay_rate(hyper, t))
+    return state, asynchronous.add_flight(info, participants.kept.flight)
 
 
 def enter_round(method: Method, state: Tree, federation: Federation, t: Array | int) -> tuple[Tree, Federation]:

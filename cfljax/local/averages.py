@@ -28,7 +28,7 @@ def averages(
 ) -> Array:
     """Return the mixing matrix f32[K, S] of participants in the clusters `which` i32[S] that `solver` trains. With updates in
     flight (`train.asynchronous`), the updates that arrive in this round are averaged."""
-    heard = select_arriving(federation, cohort, which)
+    heard = select_arriving(cohort, which)
     size = jnp.ones(heard.mask.shape) if average == "uniform" else federation.train.count[heard.ids].astype(jnp.float32)
     mix = weights_by(heard.which, heard.mask, size, clusters)
     if average == "nova":

@@ -16,7 +16,7 @@ from cfljax.local import send
 from cfljax.local.schedule import Task
 from cfljax.local.send import Sending
 from cfljax.local.train import Turns
-from cfljax.models.flat import head_of, norm_of, part_of
+from cfljax.models.flat import mask_head, norm_of, part_of
 from cfljax.types import Array, Federation, Hyper, Jobs, Model, Updates
 
 ALL, CLUSTER, CLIENT, FROZEN = "all", "cluster", "client", "frozen"
@@ -74,9 +74,7 @@ def divide_model(model: Model, table: Iterable[tuple[str, str]], head_apart: boo
     head = np.zeros(model.size, bool)
     named = dict(table)
     if head_apart or named.keys() & {BODY, HEAD}:
-        head = part_of(model, head_of(model))
-        if head.all():
-            raise SpecError(f'model "{model.name}": has one layer, so its head is all of it and there is no body; use more layers')
+        head = mask_head(model)
         for name, which in ((BODY, ~head), (HEAD, head)):
             kinds[which] = named.get(name, CLUSTER)
     if NORM in named:
@@ -152,10 +150,9 @@ def send_parts(
     updates: Updates,
 ) -> Updates:
     """Return the updates of one participant as the server receives them. The change of its momentum buffer is sent, too; times `lr`
-    it has the scale of an update. With `one_vector` only the buffer is sent, and the update is computed from it. If the federation
-    has residuals, the update comes with the client's."""
+    it has the scale of an update. With `one_vector` only the buffer is sent, and the update is computed from it. It comes with the
+    client's new residual, if there is one."""
     uid = federation.uid[task.client]
-    residual = None if federation.residual is None else federation.residual[task.client]
 
     def arrive(of: tuple[Array, Array | None, Array | None]) -> tuple[Array, Array | None, Array | None]:
         delta, velocity, left = of
@@ -168,7 +165,7 @@ def send_parts(
         change = receive(sending, parts, hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
         return delta, task.velocity + change, left
 
-    delta, velocity, left = jax.lax.cond(task.mask, arrive, lambda of: of, (updates.delta, updates.velocity, residual))
+    delta, velocity, left = jax.lax.cond(task.mask, arrive, lambda of: of, (updates.delta, updates.velocity, task.residual))
     return updates._replace(delta=delta, velocity=velocity, residual=left)
 
 

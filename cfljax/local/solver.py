@@ -79,6 +79,7 @@ class Solver(Setting):
             if self.steps_of is None and not modifies(self.sending, hyper):
                 numbers = {name: number for name, number in self.step_of(hyper)._asdict().items() if number is not None}
                 solver, jobs = self.with_step(LocalStep.given), give_own_rows(jobs)
+            jobs = jobs._replace(kept=jobs.kept._replace(flight=None, devices=None))
             return _train_jobs(solver, devices(), sends, key, federation, jobs, numbers)
 
     def _train(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
@@ -99,7 +100,8 @@ class Solver(Setting):
             anchor_of = which if anchor_of is None else anchor_of
             velocity = None if velocity is None else velocity[which]
             which = jnp.arange(number, dtype=jnp.int32)
-        task = Task(each_key, jobs.client, jobs.mask, jobs.work, None, None, None, jobs.weights, jobs.home)  # type: ignore[arg-type]
+        kept = [None if table is None else table[jobs.client] for table in (jobs.kept.residual, jobs.kept.optimiser)]
+        task = Task(each_key, jobs.client, jobs.mask, jobs.work, None, None, None, jobs.weights, jobs.home, *kept)  # type: ignore[arg-type]
         numbers = {name: jnp.broadcast_to(value, number) for name, value in hyper.items()}
         rows = Rows(task, which, which if anchor_of is None else anchor_of, numbers)
         return rows, Tables(start, jobs.anchor, velocity)
@@ -207,9 +209,10 @@ class Solver(Setting):
             velocity = None if jobs.velocity is None else jobs.velocity[which]
             weights = None if jobs.weights is None else jobs.weights[s]
             home = None if jobs.home is None else jobs.home[s]
-            mask = jobs.mask[s] & (s >= 0)
-            start = insert_home(self.parts, federation, jobs.client[s], jobs.start[which])
-            return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], start, anchor, velocity, weights, home))
+            mask, client = jobs.mask[s] & (s >= 0), jobs.client[s]
+            start = insert_home(self.parts, federation, client, jobs.start[which])
+            kept = [None if table is None else table[client] for table in (jobs.kept.residual, jobs.kept.optimiser)]
+            return one(Task(each_key[s], client, mask, jobs.work[s], start, anchor, velocity, weights, home, *kept))
 
         return spread(job, costs, self.plan, job_owners(federation, jobs))
 

@@ -102,7 +102,7 @@ def make_training(
         fresh, unravel = flatten_util.ravel_pytree(position.optimiser)
         return position._replace(optimiser=unravel(jnp.where(jnp.isfinite(kept).all(), kept, fresh)))
 
-    kept = None if federation.optimiser is None else federation.optimiser[task.client]
+    kept = task.optimiser
     return Stepwise(begin, visit, end)
 
 

@@ -49,7 +49,7 @@ class Setting:
     parts: ModelParts | None = None
     """Which parts of a model stay with the client, and which do not train; None: all train and travel."""
     keeps_state: bool = False
-    """Whether optimisers go on from round to round (`Federation.optimiser`)."""
+    """Whether optimisers go on from round to round (`ClientState.optimiser`)."""
 
     @property
     def sequential(self) -> bool:
@@ -151,8 +151,7 @@ def make_trainer(
 
     def nothing(task: Task, _: Course) -> Updates:
         none = (jnp.zeros(solver.model.size), jnp.float32(0), jnp.int32(0))
-        state = None if federation.optimiser is None else federation.optimiser[task.client]
-        return Updates(*none, task.velocity, None if choice is None else jnp.int32(0), task.home, optimiser=state)
+        return Updates(*none, task.velocity, None if choice is None else jnp.int32(0), task.home, optimiser=task.optimiser)
 
     def train(task: Task) -> Updates:
         course = count_work(federation, task, work, sequential)

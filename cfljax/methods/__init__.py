@@ -25,6 +25,8 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "ocfl": "cfljax.methods.ocfl:ocfl",
         "adaptive_fedavg": "cfljax.methods.adaptive_fedavg:adaptive_fedavg",
         "fedrod": "cfljax.methods.fedrod:fedrod",
+        "moon": "cfljax.methods.moon:moon",
+        "fedala": "cfljax.methods.fedala:fedala",
         "fedgwc": "cfljax.methods.fedgwc:fedgwc",
         "sr_fca": "cfljax.methods.sr_fca:sr_fca",
         "cfl_gp": "cfljax.methods.cfl_gp:cfl_gp",

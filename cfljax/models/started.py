@@ -133,35 +133,6 @@ def to_head_model(model: Model, divided: Model, classes: int, width: int) -> Mod
     return as_model(model.name, net, (width,), classes)._replace(init=divided.init)
 
 
-def split_features(model: Model) -> tuple[Callable[[Tree, Array], tuple[Array, Array]], int]:
-    """Return ((params of the network, x f32[B, ...]) -> (f32[B, width] the head's inputs, f32[B, outputs] the logits), width).
-    Nothing is random: no dropout, and crops from the centre. Raises a SpecError for networks whose head cannot be found."""
-    forward, path = model.forward, head_of(model).split("/")
-    width = dict(paths_of(model))["/".join([*path, "kernel"])].shape[0]
-    if isinstance(forward, NetForward) and (body := forward.net.body) is not None:
-        return lambda params, x: (body(params, x), forward(params, x)), width
-    from flax import linen as nn
-
-    if not isinstance(forward, NetForward) or not isinstance(forward.net.network, nn.Module):
-        raise SpecError(f'model.frozen = "body": model "{model.name}" is not a flax.linen module; take train.freeze = "body"')
-
-    def both(params: Tree, x: Array) -> tuple[Array, Array]:
-        found = []
-
-        def look(
-            next_fun: Callable[..., Array], args: tuple[Array, ...], kwargs: dict[str, Array], context: nn.module.InterceptorContext
-        ) -> Array:
-            if context.method_name == "__call__" and list(context.module.path) == path:
-                found.append(args[0])
-            return next_fun(*args, **kwargs)
-
-        with nn.intercept_methods(look):
-            logits = forward(params, x)
-        return found[0] if len(found) == 1 and found[0].ndim == 2 else jnp.zeros((len(x), 0)), logits
-
-    return both, width
-
-
 def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Model:
     leaves = dict(paths_of(model))
     head = find_head(model)

@@ -15,6 +15,7 @@ from cfljax import __version__
 from cfljax.commands import cli
 from cfljax.commands.completion import SHELLS, words_of
 from cfljax.federation import PARTITIONS
+from cfljax.federation.presets import PRESETS
 from tests.packaging.own import forgotten
 
 
@@ -126,7 +127,7 @@ def test_bash_completes_commands_flags_and_values():
     [
         (["data.par"], ["data.partition="]),
         (["data.partition", "=", "rot"], ["rotated"]),
-        (["data.partition", "="], list(PARTITIONS)),
+        (["data.partition", "="], [*PARTITIONS, *PRESETS]),
         (["train.average_"], []),
         (["method", "=", "fedgr"], ["fedgroup"]),
         (["method.ifca.res"], ["method.ifca.reseed="]),
