@@ -80,7 +80,8 @@ class Solver(Setting):
                 numbers = {name: number for name, number in self.step_of(hyper)._asdict().items() if number is not None}
                 solver, jobs = self.with_step(LocalStep.given), give_own_rows(jobs)
             jobs = jobs._replace(kept=jobs.kept._replace(flight=None, devices=None))
-            return _train_jobs(solver, devices(), sends, key, federation, jobs, numbers)
+            updates: Updates = _train_jobs.made(solver, devices(), sends, key, federation, jobs, numbers)
+            return updates
 
     def _train(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Train the jobs; return the updates as the server receives them if they are sent."""
