@@ -247,6 +247,7 @@ MODELS = {
     "mlp_two": ({"name": "mlp", "hidden": [16, 8], "init": "torch"}, ROTATED, TWO),
     "cnn": ({"name": "cnn", "channels": [4, 4], "kernel": 3, "dense": [8], "init": "he"}, IMAGES, TWO),
     "cnn_native": ({"name": "cnn", "channels": [4, 4], "kernel": 3, "dense": [8], "conv": "native"}, IMAGES, TWO),
+    "cnn_of_batches": ({"name": "cnn", "channels": [4], "kernel": 3, "dense": [8], "norm": "batch"}, IMAGES, TWO),
     "cnn_cifar": ({"name": "cnn_cifar", "channels": 4, "dense": [12, 8], "crop": 6}, IMAGES, TWO),
     "resnet20": ({"name": "resnet20", "blocks": 1, "width": 4}, IMAGES, ("fedavg",)),
     "vit_tiny": ({"name": "vit_tiny", "width": 12, "depth": 1, "heads": 2}, IMAGES, ("fedavg",)),
