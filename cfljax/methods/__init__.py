@@ -31,6 +31,8 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "ocfl_zuziak": "cfljax.methods.ocfl_zuziak:ocfl_zuziak",
         "fedgroup": "cfljax.methods.fedgroup:fedgroup",
         "fesem": "cfljax.methods.fesem:fesem",
+        "fedclust": "cfljax.methods.fedclust:fedclust",
+        "wecfl": "cfljax.methods.wecfl:wecfl",
         "cfl_mgd": "cfljax.methods.cfl_mgd:cfl_mgd",
         "fedbcd": "cfljax.methods.fedbcd:fedbcd",
         "cfl_sattler": "cfljax.methods.cfl_sattler:cfl_sattler",

@@ -42,8 +42,8 @@ from cfljax.kernels.blocks import combine, squared_distances
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.mix import members, usable
 from cfljax.lazy import jax, jnp
-from cfljax.models.flat import head_of, part_of
 from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, Done, State, entry, first_model, first_models, option
+from cfljax.round.similarity import compared_columns
 from cfljax.types import Array
 
 PAPER = "Xie et al. 2020"
@@ -141,16 +141,8 @@ class FeSEM(CountedConfig, Clustered):
         return weights._replace(own=weights.own.at[into].set(new, mode="drop"))
 
     def compared(self, ask: Ask) -> np.ndarray | slice:
-        """Return the positions i64[p] of the compared weights in a model's vector."""
-        model, parts, part = ask.solver.model, ask.solver.parts, self.compare
-        if self.program == "fedgroup" or part == "whole":
-            return slice(None)
-        path = head_of(model) + ("/kernel" if part == "last" else "") if part in ("last", "head") else part
-        columns = np.flatnonzero(part_of(model, path))
-        if parts is not None and np.isin(columns, parts.kept).all():
-            why = "these weights never reach the server (train.parts, train.freeze)"
-            raise SpecError(f'method.fesem.compare = "{part}": {why}; give compare = "whole", or others')
-        return columns
+        """Return the positions of the compared weights in a model's vector."""
+        return compared_columns("whole" if self.program == "fedgroup" else self.compare, ask.solver, "method.fesem")
 
 
 fesem = entry("fesem", FeSEM)

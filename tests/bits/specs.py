@@ -57,6 +57,8 @@ METHODS = {
     "fedgwc": {"clients_per_cluster": 5, "eps": 0.1},
     "sr_fca": {"refine_every": 2, "pretrain_epochs": 2},
     "cfl_gp": {"clusters": 3, "period": 1},
+    "wecfl": {"clusters": 3},
+    "fedclust": {"pretrain_epochs": 2},
     "ocfl_zuziak": {"max_clusters": 20, "train": {"participation": 1.0}},
 }
 """Every method, with what it needs to do something in five rounds on twenty clients."""

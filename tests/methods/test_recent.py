@@ -139,3 +139,48 @@ def test_fedgwc_follows_the_plain_program(eps, gamma):
         own = np.flatnonzero(labels == k)
         assert np.allclose(np.asarray(out.states[-1].memory[0])[np.ix_(own, own)], w, atol=1e-5)
     assert len(models) == (1 if eps < 1 else 4)
+
+
+# WeCFL
+
+
+@pytest.mark.parametrize(
+    ("partition", "average", "participants"), [("dirichlet", "samples", 6), ("label_permutation", "uniform", 9)]
+)
+def test_wecfl_follows_the_plain_program(partition, average, participants):
+    options = {"alpha": 0.3} if partition == "dirichlet" else {"groups": 3}
+    made, model = toy.federation(partition, clients=9, seed=0, **options), toy.model(7)
+    w, last = np.asarray(first_models(keys.root(0), model, 1)[0], np.float64), np.arange(6 * 7 + 7 + 4, model.size)
+    out = play.rounds("wecfl", made, 4, participants, 0, lr=0.3, model=model, clusters=3, average=average)
+    models, labels = reference.wecfl(plain.Net(6, 4, 7), plain.Clients(made), w, last, 3, 4, participants, 0, average == "samples")
+    check(out, models, labels)
+    assert len(models) == 3
+
+
+# FedClust
+
+
+@pytest.mark.parametrize(
+    ("linkage", "threshold", "number"), [("average", 0.9, [2]), ("complete", 0.1, range(3, 8)), ("ward", 9.0, [1])]
+)
+def test_fedclust_follows_the_plain_program(linkage, threshold, number):
+    clients, key, model = plain.Clients(federation()), functools.partial(plain.round_key, SEED), toy.model(7)
+    net, w = plain.Net(6, 4, 7), np.asarray(first_models(keys.root(SEED), model, 1)[0], np.float64)
+    alone, last = keys.fold(keys.root(SEED), "pretrain"), np.arange(6 * 7 + 7 + 4, model.size)
+    local = [plain.fit(net, w, clients.train[i], plain.local_key(alone, i), 0.1, batch=5, epochs=3)[0][last] for i in ALL]
+    apart = np.array([[np.linalg.norm(a - b) for b in local] for a in local])
+    far = threshold * np.median(apart[np.triu_indices(CLIENTS, 1)])
+    labels = host_clusters.cut(apart, far, linkage)
+    start = np.tile(w, (labels.max() + 1, 1))
+    unchanged = lambda t, models, labels, updates: (models, labels)  # noqa: E731
+    models, labels = host_clusters.rounds(net, clients, start, labels, key, lambda t: plain.cohort(SEED, t, ALL, 5), unchanged, 3)
+    options = {"linkage": linkage, "threshold": threshold, "pretrain_epochs": 3}
+    check(play.rounds("fedclust", federation(), 3, 5, SEED, model=model, **options), models, labels)
+    assert len(models) in number
+
+
+def test_fedclust_puts_a_late_client_where_its_layer_is_near():
+    late = toy.replace(federation(), arrive=np.array([0] * 6 + [2, 2], np.int32))
+    out = play.rounds("fedclust", late, 3, None, SEED, model=toy.model(7), pretrain_epochs=3)
+    assert out.labels(1)[6:].tolist() == [-1, -1]
+    assert host_clusters.renamed(out.labels()).tolist() == host_clusters.renamed(np.asarray(late.group)).tolist()
