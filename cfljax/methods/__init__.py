@@ -32,6 +32,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "fedgroup": "cfljax.methods.fedgroup:fedgroup",
         "fesem": "cfljax.methods.fesem:fesem",
         "fedclust": "cfljax.methods.fedclust:fedclust",
+        "flux": "cfljax.methods.flux:flux",
         "wecfl": "cfljax.methods.wecfl:wecfl",
         "cfl_mgd": "cfljax.methods.cfl_mgd:cfl_mgd",
         "fedbcd": "cfljax.methods.fedbcd:fedbcd",

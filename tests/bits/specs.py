@@ -59,6 +59,7 @@ METHODS = {
     "cfl_gp": {"clusters": 3, "period": 1},
     "wecfl": {"clusters": 3},
     "fedclust": {"pretrain_epochs": 2},
+    "flux": {"cluster_after": 1},
     "ocfl_zuziak": {"max_clusters": 20, "train": {"participation": 1.0}},
 }
 """Every method, with what it needs to do something in five rounds on twenty clients."""

@@ -7,6 +7,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.errors import SpecError
+from cfljax.kernels import host
 from cfljax.methods import METHODS
 from cfljax.round.common import first_models
 from tests import play, toy
@@ -184,3 +185,31 @@ def test_fedclust_puts_a_late_client_where_its_layer_is_near():
     out = play.rounds("fedclust", late, 3, None, SEED, model=toy.model(7), pretrain_epochs=3)
     assert out.labels(1)[6:].tolist() == [-1, -1]
     assert host_clusters.renamed(out.labels()).tolist() == host_clusters.renamed(np.asarray(late.group)).tolist()
+
+
+# FLUX
+
+
+@pytest.mark.parametrize(("part", "seed"), [({"partition": "label_permutation", "groups": 2}, 1), ({"partition": "dirichlet"}, 3)])
+def test_flux_follows_the_plain_program(part, seed):
+    """Two clients come after the clustering."""
+    options = {"alpha": 0.3} if part["partition"] == "dirichlet" else {}
+    made = toy.replace(toy.federation(clients=10, seed=seed, **part, **options), arrive=np.array([0] * 8 + [3, 3], np.int32))
+    clients, model, net = plain.Clients(made), toy.model(7), plain.Net(6, 4, 7)
+    out = play.rounds("flux", made, 4, None, seed, model=model, cluster_after=2, max_clusters=10)
+    found, nearest = reference.flux(net, clients, out.models(2)[0].astype(np.float64), 4, np.arange(8))
+    before, own = np.array([0] * 8 + [-1, -1]), np.append(found, [-1, -1])
+    assert np.array_equal(out.labels(1), before) and np.array_equal(out.labels(2), own)
+    assert np.array_equal(out.labels()[8:], nearest[8:]) and len(set(found)) > 1
+    w, key = np.asarray(first_models(keys.root(seed), model, 1)[0], np.float64), functools.partial(plain.round_key, seed)
+
+    def rule(t, models, labels, updates):
+        return (models, labels) if t != 2 else (dict.fromkeys(range(found.max() + 1), models[0]), own)
+
+    models, _ = host_clusters.rounds(net, clients, w, before, key, lambda t: np.arange(8), rule, 3)
+    assert max(np.abs(out.models(3)[k] - w).max() for k, w in models.items()) < 1e-5
+
+
+def test_the_elbow_is_kneedle_s():
+    assert host.elbow(np.array([1, 1.1, 1.2, 1.3, 5, 9])) == 3
+    assert host.elbow(np.arange(5.0)) == host.elbow(np.ones(5)) == 4
