@@ -31,6 +31,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "ocfl_zuziak": "cfljax.methods.ocfl_zuziak:ocfl_zuziak",
         "fedgroup": "cfljax.methods.fedgroup:fedgroup",
         "fesem": "cfljax.methods.fesem:fesem",
+        "fesem_flexcfl": "cfljax.methods.fesem_flexcfl:fesem_flexcfl",
         "fedclust": "cfljax.methods.fedclust:fedclust",
         "flux": "cfljax.methods.flux:flux",
         "wecfl": "cfljax.methods.wecfl:wecfl",

@@ -175,8 +175,11 @@ def test_fedclust_follows_the_plain_program(linkage, threshold, number):
     start = np.tile(w, (labels.max() + 1, 1))
     unchanged = lambda t, models, labels, updates: (models, labels)  # noqa: E731
     models, labels = host_clusters.rounds(net, clients, start, labels, key, lambda t: plain.cohort(SEED, t, ALL, 5), unchanged, 3)
-    options = {"linkage": linkage, "threshold": threshold, "pretrain_epochs": 3}
-    check(play.rounds("fedclust", federation(), 3, 5, SEED, model=model, **options), models, labels)
+    cut = {"unit": "absolute", "threshold": far} if linkage == "complete" else {"threshold": threshold}
+    options = {"linkage": linkage, "pretrain_epochs": 3} | cut
+    out = play.rounds("fedclust", federation(), 3, 5, SEED, model=model, **options)
+    check(out, models, labels)
+    assert [[int(n) for n in info.traffic] for info in out.infos] == [[5 + CLIENTS] * 2 + [0, 0]] + [[5, 5, 0, 0]] * 2
     assert len(models) in number
 
 
@@ -201,6 +204,7 @@ def test_flux_follows_the_plain_program(part, seed):
     before, own = np.array([0] * 8 + [-1, -1]), np.append(found, [-1, -1])
     assert np.array_equal(out.labels(1), before) and np.array_equal(out.labels(2), own)
     assert np.array_equal(out.labels()[8:], nearest[8:]) and len(set(found)) > 1
+    assert [int(info.traffic.floats_up) for info in out.infos] == [0, 0, 8 * (2 * 5 * 4 + 1), 0]  # 5 parts of 4 directions
     w, key = np.asarray(first_models(keys.root(seed), model, 1)[0], np.float64), functools.partial(plain.round_key, seed)
 
     def rule(t, models, labels, updates):
