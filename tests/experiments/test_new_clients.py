@@ -169,8 +169,8 @@ def moved(w, x, y, steps, lr):
 
 @pytest.mark.parametrize(
     ("name", "epochs", "options"),
-    [rarely("fedavg", 1, {}), ("ifca", 1, {}), rarely("fesem", 30, {"program": "fedgroup"})],
-    ids=["fedavg", "ifca", "fesem"],
+    [rarely("fedavg", 1, {}), ("ifca", 1, {}), rarely("fesem_flexcfl", 30, {})],
+    ids=["fedavg", "ifca", "fesem_flexcfl"],
 )
 def test_newcomers_agree_with_plain_numpy(name, epochs, options):
     """Placed by the least loss on their labelled samples; their test samples would say another group. In FedGroup's
