@@ -27,6 +27,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "fedrod": "cfljax.methods.fedrod:fedrod",
         "moon": "cfljax.methods.moon:moon",
         "fedala": "cfljax.methods.fedala:fedala",
+        "fedproto": "cfljax.methods.fedproto:fedproto",
         "fedgwc": "cfljax.methods.fedgwc:fedgwc",
         "sr_fca": "cfljax.methods.sr_fca:sr_fca",
         "cfl_gp": "cfljax.methods.cfl_gp:cfl_gp",
