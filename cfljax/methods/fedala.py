@@ -82,8 +82,7 @@ class FedALA(AtHome):
         """From the mixture."""
         move, d = make_stepper(rule, LocalStep.of(hyper), ()), model.size
 
-        def begin(start: Tree, home: Array | None) -> tuple[Position, Array]:
-            assert home is not None
+        def begin(start: Tree, home: Array) -> tuple[Position, Array]:
             return start_at(rule, model.unravel(mixture(model.ravel(start), home)), None), home
 
         def step(gradient: GradientAt, at: tuple[Position, Array]) -> tuple[tuple[Position, Array], Array]:

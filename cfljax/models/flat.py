@@ -14,7 +14,7 @@ import numpy as np
 from cfljax.errors import SpecError, suggest
 from cfljax.lazy import custom_jvp, jax, jnp, optax
 from cfljax.models.apply import Apply, to_functions
-from cfljax.types import Array, Model, OfLogits, Tree
+from cfljax.types import Array, Forward, Model, OfLogits, Tree
 
 if TYPE_CHECKING:
     from cfljax.models.apply import Network
@@ -191,19 +191,19 @@ def split_features(model: Model) -> tuple[Callable[..., tuple[Array, Array]], in
     return both, width
 
 
-def features_of(model: Model) -> tuple[Callable[..., Array], int]:
-    """Return ((params, x f32[B, ...][, key]) -> f32[B, width] the head's inputs, as `split_features` finds them, width). Raises a
-    SpecError for models without a body or a head."""
+def with_features(model: Model) -> tuple[Forward, int]:
+    """Return ((params, x f32[B, ...], key) -> f32[B, width + outputs], width) as `split_features`: the head's inputs beside the logits.
+    A SpecError if there is no body or no head."""
     mask_head(model)
     both, width = split_features(model)
 
-    def features(params: Tree, x: Array, key: Array | None = None) -> Array:
-        found = both(params, x, key)[0]
-        if found.shape[1] != width:
+    def forward(params: Tree, x: Array, key: Array | None = None) -> Array:
+        features, logits = both(params, x, key)
+        if features.shape[1] != width:
             raise SpecError(f'model "{model.name}": its head is not its last step, once for each sample; take another model')
-        return found.astype(jnp.float32)
+        return jnp.concatenate([features, logits], axis=1)
 
-    return features, width
+    return forward, width
 
 
 def make_flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Array], Callable[[Array], Tree]]:

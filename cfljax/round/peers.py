@@ -31,7 +31,7 @@ class OwnModels(NamedTuple):
     first: Array
     """f32[d]: w_0."""
     shared: Array | None = None
-    """f32[m]: what else the server sends to all participants; None: nothing."""
+    """f32[m]: what the server sends to all participants besides models; None: nothing."""
 
     @property
     def shares(self) -> Array:
@@ -42,19 +42,6 @@ class OwnModels(NamedTuple):
     def mixed(self, weights: Array) -> Array:
         """f32[S, d]: mixtures of the clients' models, with weights f32[S, C]."""
         return weighted_sum(weights, self.own)[0]
-
-
-class Exchanged(NamedTuple):
-    """What the server makes of a round."""
-
-    own: Array
-    """f32[S, d]: the models of the participants."""
-    shared: Array | None
-    """f32[m]: as in `OwnModels`."""
-    floats_down: Array | int = 0
-    """The numbers that all participants together were sent besides models."""
-    floats_up: Array | int = 0
-    """The same that they have sent."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,18 +73,19 @@ class Peers(PersonalConfig):
         return jax.nn.one_hot(ids, state.drawn.shape[0])
 
     def first_shared(self, model: Model, federation: Federation) -> Array | None:
-        """f32[m]: what the server sends to all participants, at first; None: nothing but models."""
+        """f32[m]: what the server sends to all participants at first; None: nothing but models."""
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return the local steps, of methods that have steps of their own; what all were sent is at home, and stays as it is."""
+        """Return the local steps, of methods that have steps of their own. What the server sent is at home, and stays the same."""
         raise NotImplementedError
 
-    def exchange(self, ask: Ask, state: OwnModels, own: Array) -> Exchanged:
-        """Return what the server makes of the participants' models f32[S, d], from the state before the round."""
-        return Exchanged(own, state.shared)
+    def exchange(self, ask: Ask, state: OwnModels, own: Array) -> tuple[Array | None, Array | int, Array | int]:
+        """Return what the server sends in the next round, and how many numbers all participants together have received and sent
+        besides models. `state`: before the round; `own` f32[S, d]: the participants' models after it."""
+        return state.shared, 0, 0
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
-        """f32[C, d]: further models of the clients, as in `Method.also`."""
+        """f32[C, d]: further models of the clients, by name, for the record of their accuracy."""
         return {}
 
     @property
@@ -133,13 +121,13 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         mixed = keep_own(cohort, updates.delta, begin)
         sane = cohort.mask & usable(updates.delta)
         new = jnp.where(sane[:, None], mixed.new, own)  # a client whose update is broken keeps its model
-        made = config.exchange(Ask(solver, key, federation, cohort, hyper), state, new)
-        down, up = (jnp.asarray(each, jnp.int32) for each in (made.floats_down, made.floats_up))
+        shared, *floats = config.exchange(Ask(solver, key, federation, cohort, hyper), state, new)
+        down, up = (jnp.asarray(each, jnp.int32) for each in floats)
         sent = traffic(cohort, vectors, vectors)._replace(floats_down=down, floats_up=up)
         into = jnp.where(sane, cohort.ids, federation.clients)
         info = report(federation, cohort, updates, begin, new, mixed, sent)
         drawn = state.drawn.at[into].set(True, mode="drop")
-        return state._replace(own=state.own.at[into].set(made.own, mode="drop"), drawn=drawn, shared=made.shared), info
+        return state._replace(own=state.own.at[into].set(new, mode="drop"), drawn=drawn, shared=shared), info
 
     def models(state: OwnModels) -> tuple[Array, Array]:
         mine = jnp.arange(state.own.shape[0], dtype=jnp.int32)
