@@ -42,6 +42,7 @@ OPTIONS = {
     "fedper": {"model": toy.model(7)},
     **dict.fromkeys(("fedrod", "moon", "fedala", "fedproto"), {"model": toy.model(7)}),
     "lg_fedavg": {"model": toy.model(7)},
+    "fedbn": {"model": toy.batched_model()},
     "fedrep": {"model": toy.model(7), "head_epochs": 2},
     "fedbabu": {"model": toy.model(7)},
 }

@@ -88,10 +88,10 @@ def batch_gradient(
     return _build_gradient(model, params, loss, grads, count, divide=False)
 
 
-def whole_batch(federation: Federation, client: Array, weights: Array | None = None) -> Samples | None:
-    """Return all training samples of a client at once, or None if the largest client has more than MAX_TILE samples."""
+def whole_batch(federation: Federation, client: Array, weights: Array | None = None, most: int = MAX_TILE) -> Samples | None:
+    """Return all training samples of a client at once, or None if the largest client has more than `most` samples."""
     longest = federation.train.longest
-    if longest > MAX_TILE:
+    if longest > most:
         return None
     positions = jnp.arange(longest)
     return gather_batch(federation, client, positions, positions < federation.train.count[client], weights)
@@ -126,7 +126,8 @@ def full_gradient(
 
 def loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None) -> Array:
     """Compute the weighted sum of the samples' losses, f32[]."""
-    losses = model.loss(model.forward(params, batch.x, key), batch.y)
+    mask = (batch.mask,) if model.statistics and key is not None else ()
+    losses = model.loss(model.forward(params, batch.x, key, *mask), batch.y)
     if batch.weight is not None:
         losses = batch.weight * losses
     return jnp.sum(jnp.where(batch.mask, losses, 0.0))

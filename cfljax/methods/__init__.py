@@ -52,6 +52,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "stocfl": "cfljax.methods.stocfl:stocfl",
         "feddrift": "cfljax.methods.feddrift:feddrift",
         "fedper": "cfljax.methods.fedper:fedper",
+        "fedbn": "cfljax.methods.fedbn:fedbn",
         "lg_fedavg": "cfljax.methods.lg_fedavg:lg_fedavg",
         "fedrep": "cfljax.methods.fedrep:fedrep",
         "fedbabu": "cfljax.methods.fedbabu:fedbabu",

@@ -22,7 +22,7 @@ import dataclasses
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, make_stepper, start_at
-from cfljax.models.flat import with_features
+from cfljax.models.features import with_features
 from cfljax.round.recipes import AVERAGES, AtHome, GradientAt, OwnSteps, StepRule, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
@@ -49,8 +49,8 @@ class Moon(AtHome):
             return start_at(rule, start, None), start, model.unravel(home)
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
-            def forward(params: Tree, x: Array, key: Array | None = None) -> Array:
-                made = both(params, x, key)
+            def forward(params: Tree, x: Array, key: Array | None = None, mask: Array | None = None) -> Array:
+                made = both(params, x, key, mask)
                 near, far = (cosine(made[:, :width], both(other, x, key)[:, :width]) for other in at[1:])
                 return jnp.column_stack([made, hyper["mu"] * jax.nn.softplus((far - near) / hyper["tau"])])
 

@@ -88,8 +88,8 @@ def _divide(model: Model, parts: Division) -> Model:
     size, ravel, unravel = make_flattening(model.name, parts.shapes)
     whole, penalty = parts.whole, model.penalty
 
-    def forward(params: Tree, x: Array, key: Array | None = None) -> Array:
-        return model.forward(whole(params), x, key)
+    def forward(params: Tree, x: Array, key: Array | None = None, mask: Array | None = None) -> Array:
+        return model.forward(whole(params), x, key, mask)
 
     return model._replace(
         size=size,
@@ -99,6 +99,7 @@ def _divide(model: Model, parts: Division) -> Model:
         forward=forward,
         penalty=None if penalty is None else lambda params: penalty(whole(params)),
         whole=whole,
+        statistics=(),
     )
 
 

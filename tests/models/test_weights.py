@@ -9,7 +9,7 @@ from safetensors.numpy import save
 
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.models import MODELS, build
-from cfljax.models.flat import split_features, with_features
+from cfljax.models.features import split_features, with_features
 from cfljax.models.options import ModelOptions
 from cfljax.models.started import POOLED_MODELS, Adapters, apply_start, common_options, to_head_model
 from cfljax.models.weights import read_arrays, read_start
