@@ -15,6 +15,8 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
     {
         "fedavg": "cfljax.methods.fedavg:fedavg",
         "fedprox": "cfljax.methods.fedprox:fedprox",
+        "fedavg_ft": "cfljax.methods.finetuned:fedavg_ft",
+        "fedprox_ft": "cfljax.methods.finetuned:fedprox_ft",
         "scaffold": "cfljax.methods.scaffold:scaffold",
         "feddyn": "cfljax.methods.feddyn:feddyn",
         "local": "cfljax.methods.local:local",
