@@ -15,6 +15,8 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
     {
         "fedavg": "cfljax.methods.fedavg:fedavg",
         "fedprox": "cfljax.methods.fedprox:fedprox",
+        "fedavg_ft": "cfljax.methods.finetuned:fedavg_ft",
+        "fedprox_ft": "cfljax.methods.finetuned:fedprox_ft",
         "scaffold": "cfljax.methods.scaffold:scaffold",
         "feddyn": "cfljax.methods.feddyn:feddyn",
         "local": "cfljax.methods.local:local",
@@ -27,6 +29,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "fedrod": "cfljax.methods.fedrod:fedrod",
         "moon": "cfljax.methods.moon:moon",
         "fedala": "cfljax.methods.fedala:fedala",
+        "fedproto": "cfljax.methods.fedproto:fedproto",
         "fedgwc": "cfljax.methods.fedgwc:fedgwc",
         "sr_fca": "cfljax.methods.sr_fca:sr_fca",
         "cfl_gp": "cfljax.methods.cfl_gp:cfl_gp",

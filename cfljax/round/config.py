@@ -59,7 +59,7 @@ class MethodConfig:
     chooses_by_loss = False
     """Whether each participant of a round chooses its cluster by losses, so that `train.privacy.choice` can make that private."""
     sends = True
-    """Whether participants send updates; False: nothing leaves them."""
+    """Whether participants send updates."""
     waits = "its round needs the updates of all participants at once"
     """Why the server must wait for all participants of a round, so that `train.asynchronous` is refused; "": it need not, as the
     round mixes updates by `averages` and `train_and_mix`, and nothing else in it looks at them. A reason is inherited, "" not."""

@@ -101,9 +101,10 @@ def test_blocks_runs_side_by_side_and_resumed_runs_end_alike():
         assert a.finetuned == pytest.approx(b.finetuned, abs=0.02)
 
 
-def test_fedbabu_fine_tunes_unless_it_is_told_otherwise():
+@pytest.mark.parametrize("name", ["fedbabu", "fedavg_ft", "fedprox_ft"])
+def test_methods_that_fine_tune_do_so_for_50_steps_unless_they_are_told_otherwise(name):
     def steps(**train):
-        found = assemble(runs("fedbabu", train=train)[0], 1, describe_machine()).finetuned
+        found = assemble(runs(name, train=train)[0], 1, describe_machine()).finetuned
         return found and found.steps
 
     assert (steps(), steps(finetune_steps=3), steps(finetune_steps=0)) == ((50,), (3,), None)
