@@ -76,7 +76,7 @@ def _host_federation(key: FederationKey) -> Federation:
         kept, valid = hold_out(in_rounds, config.validation, seed, parts.origin)
         of_newcomers = [drop_held(rows, valid, parts.origin) for rows in train]
         train = [later if apart else rows for later, rows, apart in zip(of_newcomers, kept, newcomers, strict=True)]
-    if new is not None:
+    if new is not None and new.shots:
         train = keep_shots(train, newcomers, new.shots, seed)
     return pack(dataclasses.replace(parts, train=train), source, config.normalise, late, valid, changes)
 
