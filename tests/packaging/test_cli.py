@@ -95,7 +95,7 @@ sys.exit(5)
     "text",
     [
         "{kill}\nfrom cfljax import script\nsys.meta_path.insert(0, Kill)\nscript.main()",
-        "{kill}\nfrom cfljax.commands import cli\ncli.importlib.import_module = Kill.find_spec\ncli.run_program()",
+        "{kill}\nfrom cfljax.commands import cli\ncli.process.importlib.import_module = Kill.find_spec\ncli.run_program()",
     ],
 )
 def test_a_signal_while_modules_are_imported_is_a_line_and_no_traceback(text):
