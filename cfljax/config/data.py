@@ -55,11 +55,7 @@ class NewClients:
     share: float = option(help="share of the clients that train", above=0)
     shots: int = option(10, "labelled samples that each of them has; 0: its training samples, without their labels", low=0)
     steps: tuple[int, ...] = option((0, 1, 5), "local steps on these samples after which each is scored", low=0)
-    rule: str | None = option(
-        None,
-        "without labels, for methods that place clients by labels: the model with the least mean entropy of its predictions",
-        choices=("entropy",),
-    )
+    rule: str | None = option(None, "for methods that need labels: the model of least mean entropy", choices=("entropy",))
 
     def check(self, where: str) -> None:
         """Reject a share of all clients, steps that do not ascend, and what has no meaning with or without labels."""

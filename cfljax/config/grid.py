@@ -217,11 +217,9 @@ def _check_unlabelled(data: Data, options: MethodConfig, train: Train, where: st
     """Require that the method, or `data.new_clients.rule`, can place clients without labels where there are some."""
     if data.new_clients is None or data.new_clients.shots or options.places_unlabelled:
         return
-    what = f"data.new_clients.shots = 0 with {where}: it places new clients by labels"
-    if data.new_clients.rule is None:
-        raise SpecError(f'{what}; give data.new_clients.rule = "entropy", or shots = 1 or more')
-    if "client" in (train.parts or {}).values():
-        raise SpecError(f"{what}, and no rule chooses among models with parts of clients; give shots = 1 or more")
+    if data.new_clients.rule is None or "client" in (train.parts or {}).values():
+        fix = 'give data.new_clients.rule = "entropy" (without parts of clients), or shots = 1 or more'
+        raise SpecError(f"data.new_clients.shots = 0 with {where}: it places new clients by labels; {fix}")
 
 
 def _check_together(data: Data, train: Train) -> None:

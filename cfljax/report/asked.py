@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from cfljax.errors import SpecError
-from cfljax.report.comparison import ASKED, Column, seconds, sum_bytes
+from cfljax.report.comparison import MORE, Column, seconds, sum_bytes
 from cfljax.report.configurations import Unit
 from cfljax.results.models import KeptModels
 from cfljax.results.scores import generalisation, wasserstein_adjusted
@@ -32,17 +30,17 @@ def _over_fedavg(quantity: Callable[[Unit], float]) -> Values:
     """Divide the quantity by that of FedAvg with the same seed, data, model and training in the same folder; NaN without one."""
 
     def values(units: Sequence[Unit]) -> list[float]:
-        keys = [
-            json.dumps([str(u.store.folder), u.seed, *(u.record["config"].get(k) for k in _SAME)], sort_keys=True) for u in units
-        ]
-        pairs = list(zip(keys, units, strict=True))
-        first = {key: quantity(unit) for key, unit in reversed(pairs) if unit.record["method"] == "fedavg"}
-        return [quantity(unit) / (first.get(key) or math.nan) for key, unit in pairs]
+        first = {_alike(unit): quantity(unit) for unit in reversed(units) if unit.record["method"] == "fedavg"}
+        return [quantity(unit) / (first.get(_alike(unit)) or math.nan) for unit in units]
 
     return values
 
 
-_SAME = ("data", "model", "train")
+def _alike(unit: Unit) -> str:
+    same = [unit.record["config"].get(table) for table in ("data", "model", "train")]
+    return json.dumps([str(unit.store.folder), unit.seed, *same], sort_keys=True)
+
+
 _COMPUTED: dict[str, Values] = {
     "generalisation": _generalisation,
     "was": _from_arrays(wasserstein_adjusted, ("labels",)),
@@ -52,15 +50,11 @@ _COMPUTED: dict[str, Values] = {
 
 
 def compute_columns(names: Sequence[str], units: Sequence[Unit]) -> list[Column]:
-    """Return those of ASKED that are named, with their values for these runs."""
-    done, columns = [unit for unit in units if unit.status == "done"], []
-    for column in ASKED:
-        if {*names} & {column.key, column.heading}:
-            keys = [(unit.store.folder, unit.id) for unit in done]
-            found = dict(zip(keys, _COMPUTED[column.key](done), strict=True))
-            columns.append(column._replace(value=functools.partial(_look_up, found)))
-    return columns
+    """Return those of MORE that are named, with their values for these runs."""
+    done = [unit for unit in units if unit.status == "done"]
+    return [_compute(column, done) for column in MORE if {*names} & {column.key, column.heading}]
 
 
-def _look_up(found: dict[tuple[Path, str], float], unit: Unit) -> float:
-    return found[unit.store.folder, unit.id]
+def _compute(column: Column, units: Sequence[Unit]) -> Column:
+    found = dict(zip([(unit.store.folder, unit.id) for unit in units], _COMPUTED[column.key](units), strict=True))
+    return column._replace(value=lambda unit: found[unit.store.folder, unit.id])

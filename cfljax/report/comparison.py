@@ -106,7 +106,7 @@ COLUMNS = (
     Column("bytes", "bytes", sum_bytes, "bytes", 0),
     Column("seconds", "seconds", seconds, "seconds", 0),
 )
-ASKED = (
+MORE = (
     Column("generalisation", "generalisation", _summary("generalisation")),
     Column("was", "WAS", _summary("was"), "score"),
     Column("bytes_over_fedavg", "bytes over FedAvg", _summary("bytes_over_fedavg"), "score", 0),
@@ -134,7 +134,7 @@ def window_of(configurations: Iterable[Configuration]) -> str:
     return "last10" if done and all("accuracy_worst10_last10" in summary for summary in done) else "last"
 
 
-def with_newcomers(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:
+def with_new(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:
     """Return the columns, then the named columns of new clients: accuracy after each number of steps, and ARI."""
     found = set(names)
     new = []
@@ -151,14 +151,14 @@ def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = CO
     window = window_of(configurations)
     columns = [column for column in columns if column.window in ("", window)]
     summaries = (unit.record["summary"] for each in configurations for unit in each.by_status("done"))
-    columns = with_newcomers(columns, {name for summary in summaries for name in summary})
+    columns = with_new(columns, {name for summary in summaries for name in summary})
     table = [Row(configuration, {}) for configuration in configurations]
     blocks: dict[str, list[Row]] = {}
     for row in table:
         blocks.setdefault(row.configuration.block, []).append(row)
     for column in columns:
         done = (unit for row in table for unit in row.configuration.by_status("done"))
-        always = column.key in (*HEADLINES, *(each.key for each in ASKED))
+        always = column.key in (*HEADLINES, *(each.key for each in MORE))
         if not always and not any(math.isfinite(column.value(unit)) for unit in done):
             continue
         for block in blocks.values():

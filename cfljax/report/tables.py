@@ -8,20 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from cfljax.errors import SpecError, suggest
-from cfljax.report.comparison import (
-    APART,
-    ASKED,
-    COLUMNS,
-    DRIFT,
-    NOT_BY_ALL,
-    TARGETS,
-    Cell,
-    Column,
-    Row,
-    headline,
-    rows,
-    with_newcomers,
-)
+from cfljax.report.comparison import APART, COLUMNS, DRIFT, MORE, NOT_BY_ALL, TARGETS, Cell, Column, Row, headline, rows, with_new
 from cfljax.report.configurations import Configuration, collect
 from cfljax.results.frames import NEW, new_steps
 from cfljax.results.result import Results
@@ -44,7 +31,7 @@ def comparison(results: Results) -> str:
 def columns_of(table: Sequence[Row]) -> list[Column]:
     """Return the columns that the table has."""
     first, keys = headline(table), table[0].cells if table else {}
-    found = [column for column in with_newcomers((*COLUMNS, *ASKED), keys) if column.key in keys]
+    found = [column for column in with_new((*COLUMNS, *MORE), keys) if column.key in keys]
     return [first if first is not None and column.key == first.key else column for column in found]
 
 
@@ -52,7 +39,7 @@ def only(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
     """Select the columns that these are the headings, the first words of headings, or the keys of."""
     called = {column.key: (column.key, column.heading, column.heading.split()[0]) for column in columns_of(table)}
     if wrong := [name for name in names if not any(name in each for each in called.values())]:
-        known = [*(each[1] for each in called.values()), *(column.key for column in ASKED)]
+        known = [*(each[1] for each in called.values()), *(column.key for column in MORE)]
         raise SpecError(f"--columns {wrong[0]}: there is no such column{suggest(wrong[0], known)}")
     return [row._replace(cells={key: row.cells[key] for key in called if {*names} & {*called[key]}}) for row in table]
 

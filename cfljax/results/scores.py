@@ -17,8 +17,7 @@ def generalisation(run: KeptModels) -> float:
     clients of its true group, those that never train among them. A client that mixes models counts with the model of its largest
     weight. NaN if the run has not kept its models, and for methods that make a client's model when they score it."""
     models, labels = run.models, run.labels
-    scene = None if models is None or labels is None else predict.scene_of(run.record)
-    if models is None or labels is None or scene is None or scene.adapts:
+    if models is None or labels is None or (scene := predict.scene_of(run.record)).adapts:
         return math.nan
     from cfljax.engine.scoring import score
 
@@ -28,14 +27,13 @@ def generalisation(run: KeptModels) -> float:
     own = np.where(np.asarray(federation.trains) & (group >= 0), labels if len(models) > 1 else 0, -1)
     first = jnp.zeros(len(own), jnp.int32)
     correct_of = jax.jit(lambda model, who: score(scene.model, federation, test, model[None], first, who).correct)
-    found = []
+    found = [np.zeros(0)]
     for cluster, of in np.unique(np.stack([own, group], 1)[own >= 0], axis=0):
         correct = np.asarray(correct_of(models[cluster], group == of), np.float64)
-        samples = np.where(group == of, count, 0)
         mine = (own == cluster) & (group == of)
-        others = samples.sum() - samples[mine]
+        others = count[group == of].sum() - count[mine]
         found.append(((correct.sum() - correct[mine]) / np.maximum(others, 1))[others > 0])
-    every = np.concatenate(found) if found else np.zeros(0)
+    every = np.concatenate(found)
     return float(every.mean()) if len(every) else math.nan
 
 

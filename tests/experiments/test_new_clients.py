@@ -293,7 +293,7 @@ def test_a_method_that_places_clients_by_labels_says_so_before_anything_is_loade
             {"shots": 5, "rule": "entropy"},
             'data.new_clients.rule = "entropy": is for clients without labels; give shots = 0',
         ),
-        ("ifca", {"rule": "entropy"}, "no rule chooses among models with parts of clients"),
+        ("ifca", {"rule": "entropy"}, r"entropy\" \(without parts of clients\)"),
     ):
         data = nowhere | {"new_clients": nowhere["new_clients"] | more}
         train = {"parts": {"head": "client"}} if "parts" in told else {}
