@@ -21,8 +21,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.lazy import jax, jnp
-from cfljax.local.gradients import Samples
-from cfljax.local.train import Position, make_stepper, start_at
+from cfljax.local.train import Position, Samples, make_stepper, start_at
 from cfljax.models.flat import features_of
 from cfljax.round.recipes import AVERAGES, AtHome, GradientAt, OwnSteps, StepRule, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
