@@ -118,9 +118,7 @@ def test_a_wrong_option_is_refused_before_anything_is_submitted(flag, why):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("number", "gpus"), [(signal.SIGKILL, 0), (signal.SIGUSR2, 1)], ids=["killed", "preempted"])
-def test_a_job_that_ends_early_goes_on_from_its_checkpoint_to_the_same_bits(
-    spec, plain, tmp_path, monkeypatch, capfd, number, gpus
-):
+def test_a_job_that_ends_early_goes_on_to_the_same_bits(spec, plain, tmp_path, monkeypatch, capfd, number, gpus):
     pytest.importorskip("submitit")
     monkeypatch.setenv("CFLJAX_CHECKPOINT", "0")
     monkeypatch.setattr(slurm, "SECONDS_BETWEEN", 0.1)
