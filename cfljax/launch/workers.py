@@ -75,8 +75,7 @@ class Crew(NamedTuple):
     """The processes that share the work on a folder."""
 
     size: int
-    threads: int
-    """With which each computes."""
+    threads: int  # With which each computes
 
 
 def choose_crew(store: Store, runs: int, workers: int | None) -> Crew | None:

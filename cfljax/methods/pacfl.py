@@ -33,7 +33,7 @@ client (and label). Clients that arrive later get all models once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -111,9 +111,17 @@ def subspaces(federation: Federation, ids: np.ndarray, p: int, per_label: bool) 
     return Subspaces(bases, held)
 
 
-def client_samples(federation: Federation, ids: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """HOST. (x f32[n_i, F], y i32[n_i]) of one client after the other as the model sees them, without broken samples."""
-    gather = jax.jit(lambda federation, rows, clients, mask: samples(federation, clients, rows, mask))
+def client_samples(
+    federation: Federation, ids: np.ndarray, see: Callable[[Array], Array] = lambda x: x
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """HOST. (x f32[n_i, F], y i32[n_i]) of one client after the other as the model sees them, without broken samples. `see`: what
+    is made of samples f32[B, ...]."""
+
+    @jax.jit
+    def gather(federation: Federation, rows: Array, clients: Array, mask: Array) -> tuple[Array, Array]:
+        x, y = samples(federation, clients, rows, mask)
+        return see(x), y
+
     split = federation.train
     rows, start, count = (np.asarray(a) for a in (split.rows, split.start, split.count))
     for c in ids:

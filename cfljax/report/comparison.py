@@ -18,34 +18,24 @@ class Column(NamedTuple):
 
     key: str
     heading: str
-    value: Callable[[Unit], float]
-    """The quantity of a run; NaN where the run has none."""
-    kind: str = "percent"
-    """How it is printed: percent, score, count, bytes or seconds."""
-    better: int = 1
-    """1: the higher the better, −1: the lower, 0: neither is marked."""
-    interval: bool = False
-    """Whether the 95 % interval stands beside the mean."""
-    window: str = ""
-    """The one of WINDOWS whose evaluations it is about; "": it is about no single ones, and stands in all tables."""
+    value: Callable[[Unit], float]  # The quantity of a run; NaN where the run has none
+    kind: str = "percent"  # How it is printed: percent, score, count, bytes or seconds
+    better: int = 1  # 1: the higher the better, −1: the lower, 0: neither is marked
+    interval: bool = False  # Whether the 95 % interval stands beside the mean
+    window: str = ""  # The one of WINDOWS whose evaluations it is about; "": it is about no single ones, and stands in all tables
 
 
 class Cell(NamedTuple):
     """One quantity of one configuration."""
 
     mean: float
-    std: float | None
-    """Standard deviation of a sample; None for fewer than two runs."""
+    std: float | None  # Standard deviation of a sample; None for fewer than two runs
     n: int
-    total: int
-    """The number of runs that are done; `n` of them have the quantity."""
+    total: int  # The number of runs that are done; `n` of them have the quantity
     best: bool = False
-    p: float | None = None
-    """The corrected p value of the test against the best; None: not tested."""
-    interval: tuple[float, float] | None = None
-    """The 95 % interval of the mean; None for fewer than FEWEST runs."""
-    behind: Difference | None = None
-    """How far it is from the best, over the seeds that both have; None where it was not tested."""
+    p: float | None = None  # The corrected p value of the test against the best; None: not tested
+    interval: tuple[float, float] | None = None  # The 95 % interval of the mean; None for fewer than FEWEST runs
+    behind: Difference | None = None  # How far it is from the best, over the seeds that both have; None where it was not tested
 
     @property
     def tied(self) -> bool:
@@ -57,8 +47,7 @@ class Row(NamedTuple):
     """The quantities of one configuration."""
 
     configuration: Configuration
-    cells: dict[str, Cell]
-    """By the key of the column."""
+    cells: dict[str, Cell]  # By the key of the column
 
 
 def _summary(name: str) -> Callable[[Unit], float]:

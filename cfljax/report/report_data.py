@@ -20,18 +20,12 @@ class ReportData(NamedTuple):
     """The data of a report."""
 
     collected: Collected
-    table: list[Row]
-    """One for each configuration."""
-    drawn: list[Configuration]
-    """The configurations that figures show."""
-    curves: list[Curves]
-    """For each of `drawn`."""
-    pictures: list[RunPictures | None]
-    """For each of `drawn`; None where no run can be read."""
-    problems: list[str]
-    """A line for each file that could not be read."""
-    target: float | None
-    """The accuracy to which rounds and bytes are counted."""
+    table: list[Row]  # One for each configuration
+    drawn: list[Configuration]  # The configurations that figures show
+    curves: list[Curves]  # For each of `drawn`
+    pictures: list[RunPictures | None]  # For each of `drawn`; None where no run can be read
+    problems: list[str]  # A line for each file that could not be read
+    target: float | None  # The accuracy to which rounds and bytes are counted
 
 
 def read(

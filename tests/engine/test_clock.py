@@ -303,12 +303,12 @@ def test_where_all_who_are_there_drop_out_the_clock_waits_for_no_line(tmp_path):
 def test_training_in_a_loop_of_the_methods_own_is_refused():
     solver, model = toy.solver(toy.model()), toy.model()
 
-    def go(federation):
-        there = cohort.draw(keys.root(0), federation, 8, jnp.int32(0), {})
+    def go(kept):
+        there = cohort.draw(keys.root(0), federation(), 8, jnp.int32(0), {}, kept)
         start = jnp.zeros((1, model.size))
         jobs = toy_jobs(there, start)
         each = jax.lax.map(
-            lambda key: solver.fit(key, federation, jobs, {"lr": jnp.float32(0.1)}).delta,
+            lambda key: solver.fit(key, federation(), jobs, {"lr": jnp.float32(0.1)}).delta,
             keys.fold_each(keys.root(0), "x", jnp.arange(2)),
         )
         info = type("Info", (), {"traffic": traffic(there)})
@@ -332,7 +332,7 @@ def test_the_meter_counts_nothing_where_nobody_asks():
     assert float(jnp.sum(meter.steps)) == 0 and meter.beside == Traffic(0, 0, 0, 0)
 
 
-@pytest.mark.parametrize(("name", "options"), [("fesem", {"program": "fedgroup", "fesem_init": "own"}), rarely("one_shot", {})])
+@pytest.mark.parametrize(("name", "options"), [("fesem_flexcfl", {"fesem_init": "own"}), rarely("one_shot", {})])
 def test_what_all_clients_send_before_the_first_round_is_not_its_participants_(name, options):
     _, _, method, init, _ = play.prepared(name, clusters=2, **options)
     on, numbers = federation(), {"lr": jnp.float32(0.1)}

@@ -18,7 +18,7 @@ from cfljax.experiment.privacy import find_crowd
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
 from cfljax.types.federation import NEVER
-from tests import play
+from tests import play, toy
 from tests.often import every, rarely
 
 NEW = {"share": 0.25, "shots": 8, "steps": [0, 1, 3]}
@@ -31,7 +31,7 @@ def runs(name="fedavg", data=None, train=None, seeds=(0,), **options):
     method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in _fields(name) else {}) | options
     data = BLOBS | {"new_clients": NEW} | (data or {})
     train = {"rounds": 3, "lr": 0.2, "participation": 1.0} | (train or {})
-    model = {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else "mclr"
+    model = toy.named_model(name, {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else "mclr")
     return read_spec({"data": data, "model": model, "train": train, "method": [method], "seeds": list(seeds)}).runs()
 
 
@@ -169,8 +169,8 @@ def moved(w, x, y, steps, lr):
 
 @pytest.mark.parametrize(
     ("name", "epochs", "options"),
-    [rarely("fedavg", 1, {}), ("ifca", 1, {}), rarely("fesem", 30, {"program": "fedgroup"})],
-    ids=["fedavg", "ifca", "fesem"],
+    [rarely("fedavg", 1, {}), ("ifca", 1, {}), rarely("fesem_flexcfl", 30, {})],
+    ids=["fedavg", "ifca", "fesem_flexcfl"],
 )
 def test_newcomers_agree_with_plain_numpy(name, epochs, options):
     """Placed by the least loss on their labelled samples; their test samples would say another group. In FedGroup's
