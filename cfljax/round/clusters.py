@@ -23,7 +23,7 @@ from cfljax.round.before import Before, trainers
 from cfljax.round.choice import gradient_work, is_private, join, need_clients, reseeded, shares_of_all
 from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, need_groups
-from cfljax.round.recluster import handed_on
+from cfljax.round.recluster import handed_on, reassigned
 from cfljax.round.similarity import train_and_compare
 from cfljax.round.state import Done, State
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, Tree
@@ -56,7 +56,7 @@ class ClusteredMethod:
             setup=self.setup,
             regroup=self.regroup if regroups else None,
             regroup_after=self.regroup_after if regroups else None,
-            score=None if self.single else self.score,
+            score=None if config.single else self.score,
             extras=self.extras,
             also=self.also if adapts or config.trains_twice else None,
             adapt=self.adapt if adapts else None,
@@ -65,12 +65,6 @@ class ClusteredMethod:
             settle=None if kind.settle is Clustered.settle else self.settle,
             newcomers_choose=config.chooses and config.scores_on_server,
         )
-
-    @property
-    def single(self) -> bool:
-        """Whether the labels are all there is: one model for all, or the true groups."""
-        config = self.config
-        return config.true_groups or not (config.begins or config.chooses or config.splits or config.makes_models)
 
     @property
     def regroups(self) -> bool:
@@ -109,8 +103,8 @@ class ClusteredMethod:
         if config.true_groups:
             models, none = jnp.tile(first_model(key, self.model), (federation.groups, 1)), jnp.asarray(federation.group)
         elif config.splits or config.makes_models:
-            models = jnp.tile(first_model(key, self.model), (config.max_clusters, 1))
-            active = jnp.arange(config.max_clusters) == 0
+            models = jnp.tile(first_model(key, self.model), (config.models_kept, 1))
+            active = jnp.arange(config.models_kept) == 0
             none = jnp.where(config.splits & cohorts.present(federation, jnp.int32(0)), 0, -1).astype(jnp.int32)
         else:
             models = first_models(key, self.model, config.models_kept)
@@ -147,15 +141,19 @@ class ClusteredMethod:
         state = config.prepare(ask, state)
         whole = self._train_whole(ask, state) if config.trains_twice else None
         which, mix, trained = self._train(ask, state)
+        if config.reassigns:
+            which, mix, trained = reassigned(config, self.trainer, ask, state, which, trained)
         models = config.after(trained.mixed.new, hyper, state)
         memory = trained.velocity if config.buffers else state.memory
-        labels = state.labels if self.single else join(state.labels, cohort, which)
+        labels = state.labels if config.single else join(state.labels, cohort, which)
         after = state._replace(models=models, labels=labels, memory=memory)
         if whole is not None:
             either = cohort.mask & ~(trained.kept.finite & whole.kept.finite)
             trained = trained._replace(mixed=trained.mixed._replace(nonfinite=jnp.sum(either, dtype=jnp.int32)))
             after = after._replace(whole=whole.mixed.new)
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
+        if config.reassigns:
+            after = after._replace(active=state.there | moved)
         done = Done(which, trained.kept.moves, trained.kept.norm, trained.kept.finite, moved, trained.kept.home)
         after = after._replace(memory=config.remember(ask, state, after, done))
         after = after._replace(memory=config.settle(state, after))

@@ -118,7 +118,7 @@ class PartlyShared(ClusteredMethod):
     def _scored(self, state: State, federation: Federation, hyper: Hyper) -> State:
         if not self.home:
             return state
-        found = state.labels if self.single else super().score(state, federation, hyper)
+        found = state.labels if self.config.single else super().score(state, federation, hyper)
         return state._replace(scored_by=found.astype(jnp.int32))
 
 

@@ -53,8 +53,7 @@ def served(
     seeds=(SEED,), hyper=None, settings=None, **more,
 ):  # fmt: skip
     """The outputs of runs in which the server waits for `buffer` of the clients under way; None: for all who take part."""
-    stays = dict(METHODS.entry(name).options.parts)
-    home = 32 if stays.get("head") == "client" else 49 if stays.get("body") == "client" else 0
+    home = sum({"head": 32, "body": 49, "norm": 28}[part] for part, kind in METHODS.entry(name).options.parts if kind == "client")
     given = {"clock": vector(more.get("model"))} | (settings or {})
     given |= {} if buffer is None else {"asynchronous": Asynchronous(buffer, staleness, home)}
     hypers = [numbers(**(hyper or {}))] * len(seeds)

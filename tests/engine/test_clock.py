@@ -332,7 +332,7 @@ def test_the_meter_counts_nothing_where_nobody_asks():
     assert float(jnp.sum(meter.steps)) == 0 and meter.beside == Traffic(0, 0, 0, 0)
 
 
-@pytest.mark.parametrize(("name", "options"), [("fesem", {"program": "fedgroup", "fesem_init": "own"}), rarely("one_shot", {})])
+@pytest.mark.parametrize(("name", "options"), [("fesem_flexcfl", {"fesem_init": "own"}), rarely("one_shot", {})])
 def test_what_all_clients_send_before_the_first_round_is_not_its_participants_(name, options):
     _, _, method, init, _ = play.prepared(name, clusters=2, **options)
     on, numbers = federation(), {"lr": jnp.float32(0.1)}

@@ -22,6 +22,7 @@ from cfljax.local.send import Sending, attackers, flip_labels
 from cfljax.methods import METHODS
 from cfljax.report.tables import comparison
 from cfljax.round.common import first_model
+from tests import toy
 from tests.often import every, rarely
 from tests.reference import plain
 from tests.reference.drift import Turning
@@ -43,7 +44,7 @@ def runs(name="fedavg", drift=None, data=BLOBS, train=None, seeds=(0,), **option
     fields = METHODS.entry(name).options.__dataclass_fields__
     method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in fields else {}) | options
     data = data if drift is None else data | {"drift": drift}
-    model = {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else "mclr"
+    model = toy.named_model(name, {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else "mclr")
     spec = {"data": data, "model": model, "train": TRAIN | (train or {}), "method": [method], "seeds": list(seeds)}
     return read_spec(spec).runs()
 

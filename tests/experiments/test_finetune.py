@@ -11,7 +11,7 @@ from cfljax.experiment.assemble import assemble, assemble_batch, host_federation
 from cfljax.experiment.batching import make_batches
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
-from tests import play
+from tests import play, toy
 from tests.often import every, rarely
 from tests.reference import parts, plain
 
@@ -22,7 +22,10 @@ NAMES = ["accuracy_finetuned", "accuracy_worst10_finetuned", "accuracy_client_st
 
 def runs(method="fedavg", data=None, train=None, seeds=(0,)):
     train = {"rounds": 3, "lr": 0.2, "participation": 5} | (train or {})
-    return read_spec({"data": BLOBS | (data or {}), "model": MLP, "train": train, "method": [method], "seeds": list(seeds)}).runs()
+    model = toy.named_model(method["name"] if isinstance(method, dict) else method, MLP)
+    return read_spec(
+        {"data": BLOBS | (data or {}), "model": model, "train": train, "method": [method], "seeds": list(seeds)}
+    ).runs()
 
 
 def outputs(runs, sequential=True, wide=0, **more):
@@ -98,9 +101,10 @@ def test_blocks_runs_side_by_side_and_resumed_runs_end_alike():
         assert a.finetuned == pytest.approx(b.finetuned, abs=0.02)
 
 
-def test_fedbabu_fine_tunes_unless_it_is_told_otherwise():
+@pytest.mark.parametrize("name", ["fedbabu", "fedavg_ft", "fedprox_ft"])
+def test_methods_that_fine_tune_do_so_for_50_steps_unless_they_are_told_otherwise(name):
     def steps(**train):
-        found = assemble(runs("fedbabu", train=train)[0], 1, describe_machine()).finetuned
+        found = assemble(runs(name, train=train)[0], 1, describe_machine()).finetuned
         return found and found.steps
 
     assert (steps(), steps(finetune_steps=3), steps(finetune_steps=0)) == ((50,), (3,), None)

@@ -14,6 +14,7 @@ from cfljax.experiment.assemble import assemble_batch, host_federation
 from cfljax.experiment.batching import make_batches
 from cfljax.federation import PARTITIONS
 from cfljax.federation.validation import hold_out
+from tests import toy
 from tests.often import every
 
 BLOBS = {"name": "blobs", "samples": 240, "features": 6, "classes": 4, "clients": 6, "validation": 0.25}
@@ -151,9 +152,8 @@ def test_no_choice_sees_test_labels():
 def test_every_method_has_validation_numbers(method):
     options = {"name": method} | ({"threshold": 1.0, "warmup_rounds": 1} if method == "fl_hc" else {})
     partition = {"partition": "label_swap", "groups": 2} if method == "oracle" else {"partition": "dirichlet"}
-    result = cfljax.run(
-        method=options, data=BLOBS | partition, model={"name": "mlp", "hidden": [4]}, train=TRAIN | {"rounds": 2}, seed=0
-    )
+    model = toy.named_model(method, {"name": "mlp", "hidden": [4]})
+    result = cfljax.run(method=options, data=BLOBS | partition, model=model, train=TRAIN | {"rounds": 2}, seed=0)
     history = result.history
     assert np.isfinite(np.asarray(history["val_loss"], float)).all()
     best = int(np.argmax(np.asarray(history["val_accuracy"], float)))

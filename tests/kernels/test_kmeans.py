@@ -137,3 +137,12 @@ def test_tiny_points_beside_padding_are_told_apart():
     wide = np.concatenate([points * np.float32(1e-25), np.zeros((7, 3), np.float32)])
     out = compiled(kmeans, KEY, wide, clusters=4, mask=np.arange(67) < 60)
     np.testing.assert_array_equal(out.labels[:60], compiled(kmeans, KEY, points, clusters=4).labels)
+
+
+def test_a_point_counts_by_its_weight():
+    points = np.float32([[0.0], [1.0], [4.0], [5.0]])
+    for weight, labels, centres in (([1, 1, 1, 1], [0, 0, 1, 1], [0.5, 4.5]), ([60, 60, 1, 1], [0, 1, 1, 1], [0.0, 69 / 62])):
+        found = kmeans(KEY, points, 2, weight=jnp.array(weight, jnp.float32))
+        assert found.labels.tolist() == labels and np.allclose(found.centres[:, 0], centres)
+        copies = KMeans(2, n_init=10, random_state=0).fit(np.repeat(points, weight, axis=0))
+        assert np.isclose(found.inertia, copies.inertia_, rtol=1e-4)

@@ -186,7 +186,7 @@ def test_full_gradient_is_summed_over_tiles_for_long_clients(monkeypatch):
     gradient = lambda: [np.asarray(a) for a in jax.jit(solver.gradient)(federation, everyone(federation, start))]  # noqa: E731
     solver = toy.pulling_solver(model)
     whole = gradient()
-    monkeypatch.setattr("cfljax.local.gradients.MAX_TILE", 16)
+    monkeypatch.setattr("cfljax.local.train.MAX_TILE", 16)
     solver = toy.pulling_solver(model)  # of which nothing is compiled
     tiled = gradient()
     net, clients = plain.Net(6, 4, 5), plain.Clients(federation)

@@ -18,7 +18,7 @@ from tests.methods import test_contract as contract
 from tests.often import every, rarely
 
 NAMES = [name for name in METHODS if {"clusters", "most"} <= METHODS.entry(name).options.__dataclass_fields__.keys()]
-LISTED = ("cfl_mgd", "fedgroup", "fesem", "ifca", "joint", "one_shot")
+LISTED = ("cfl_mgd", "fedgroup", "fesem", "fesem_flexcfl", "ifca", "joint", "one_shot")
 every_method = pytest.mark.parametrize("name", every(NAMES, often=("ifca",)))
 CONTRACT = [
     contract.test_history_is_complete_and_finite,

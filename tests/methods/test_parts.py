@@ -11,8 +11,9 @@ from cfljax import keys, models
 from cfljax.config import Train
 from cfljax.errors import SpecError
 from cfljax.federation import cohort
-from cfljax.local.parts import divide_model, head_of
+from cfljax.local.parts import divide_model
 from cfljax.methods import METHODS
+from cfljax.models.flat import head_of
 from cfljax.registry.options import drop_traced, list_traced
 from cfljax.round.common import first_models
 from tests import play, toy
