@@ -39,12 +39,8 @@ CELLS = {
 @pytest.mark.parametrize(("table", "rounds"), [rarely("ocfl_table2", 20), rarely("femnist", 2), rarely("rfedavg", 20)])
 def test_every_cell_is_told_and_better_than_guessing(data, table, rounds):
     words = [sys.executable, PROGRAM, table, "--data", data, "--seeds", "1", "--rounds", str(rounds)]
-    flags = os.environ["XLA_FLAGS"].replace(
-        "--xla_cpu_use_fusion_emitters=false", ""
-    )  # computing, not compiling, takes the time here
-    lines = subprocess.run(
-        words, env=os.environ | {"XLA_FLAGS": flags}, check=True, capture_output=True, text=True
-    ).stdout.splitlines()
-    found = dict(line.split(", seed 0: maximum ") for line in lines)
+    flags = os.environ["XLA_FLAGS"].replace("--xla_cpu_use_fusion_emitters=false", "")  # computing takes the time here
+    done = subprocess.run(words, env=os.environ | {"XLA_FLAGS": flags}, check=True, capture_output=True, text=True)
+    found = dict(line.split(", seed 0: maximum ") for line in done.stdout.splitlines())
     assert list(found) == CELLS[table]
     assert all(20 < float(numbers.split(", last ten ")[0]) <= 100 for numbers in found.values()), found

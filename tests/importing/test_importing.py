@@ -74,14 +74,10 @@ def test_parquet_with_lists_and_a_test_file(home):
 def test_a_saved_hugging_face_data_set(home):
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
-    features = datasets.Features(
-        {
-            "image": datasets.Array2D((4, 4), "uint8"),
-            "note": datasets.Value("string"),
-            "label": datasets.ClassLabel(names=["neg", "pos"]),
-            "speaker": datasets.Value("int64"),
-        }
-    )
+    features = datasets.Features({
+        "image": datasets.Array2D((4, 4), "uint8"), "note": datasets.Value("string"),
+        "label": datasets.ClassLabel(names=["neg", "pos"]), "speaker": datasets.Value("int64"),
+    })  # fmt: skip
 
     def split(n):
         image = RNG.integers(256, size=(n, 4, 4), dtype=np.uint8)

@@ -225,17 +225,12 @@ def test_a_package_that_was_imported_before_it_is_named_comes_from_there(tmp_pat
 
 
 USES = {
-    "beside": "import helper",
-    "a part of one beside": "from helper import x",
-    "in a package beside": "import tools.inner as inner",
-    "of a package without __init__": "from loose.part import x",
-    "by a relative import": "from .helper import x",
-    "by a relative import of a module": "from . import helper",
-    "inside a function": "def later():\n    import helper",
-    "elsewhere on the path": "import library",
-    "in a package elsewhere": "from laboratory.deep import tools",
+    "beside": "import helper", "a part of one beside": "from helper import x", "in a package beside": "import tools.inner as inner",
+    "of a package without __init__": "from loose.part import x", "by a relative import": "from .helper import x",
+    "by a relative import of a module": "from . import helper", "inside a function": "def later():\n    import helper",
+    "elsewhere on the path": "import library", "in a package elsewhere": "from laboratory.deep import tools",
     "of a module that it imports": "import second",
-}
+}  # fmt: skip
 FILES = {"beside": ("helper.py", "tools/inner.py", "loose/part.py"), "elsewhere": ("library.py", "laboratory/deep/tools.py")}
 EDITED = {"in a package beside": "tools/inner.py", "of a package without __init__": "loose/part.py",
           "elsewhere on the path": "library.py",

@@ -7,13 +7,10 @@ import cfljax
 from experiments import check
 
 SPEC = {
-    "name": "Digits",
-    "seeds": [0, 1],
-    "data": {"name": "digits", "partition": "rotated", "clients": 8},
-    "model": {"name": "mclr"},
+    "name": "Digits", "seeds": [0, 1], "data": {"name": "digits", "partition": "rotated", "clients": 8}, "model": {"name": "mclr"},
     "train": {"rounds": 4, "lr": 0.1, "eval_every": 2},
     "method": [{"name": "ifca", "clusters": 2}, {"name": "fedprox", "mu": [0.1, 1.0]}],
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +40,10 @@ def test_what_differs_is_told_with_its_round(records):
     assert "largest difference is 0.25, of accuracy in round 4" in check.compared(old, new)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["Digits, fedprx"], "the nearest: Digits, fedprox"),
-        (["Digits, fedprox, mu 7"], "what tells them apart: mu 0.1, mu 1.0"),
-        (["Digits, ifca", "--seed", "7"], "--seed 7: has 0, 1"),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), [
+    (["Digits, fedprx"], "the nearest: Digits, fedprox"), (["Digits, fedprox, mu 7"], "what tells them apart: mu 0.1, mu 1.0"),
+    (["Digits, ifca", "--seed", "7"], "--seed 7: has 0, 1"),
+])  # fmt: skip
 def test_a_wrong_name_is_answered_in_one_line(records, capsys, words, said):
     assert check.main(words, records) == 2
     assert said in (line := capsys.readouterr().err) and line.count("\n") == 1

@@ -11,15 +11,9 @@ ROOT = Path(__file__).parents[2]
 
 def make_record(**changes):
     base = {
-        "method": "ifca",
-        "label": changes.get("method", "ifca"),
-        "seed": 0,
-        "status": "done",
-        "config": {"train": {"lr": 0.1}},
-        "varies": {},
-        "timings": {"compile": 1.5, "train": 2.0, "eval": 0.25},
-        "summary": {"accuracy_max": 0.75, "rounds": 2},
-    }
+        "method": "ifca", "label": changes.get("method", "ifca"), "seed": 0, "status": "done", "config": {"train": {"lr": 0.1}},
+        "varies": {}, "timings": {"compile": 1.5, "train": 2.0, "eval": 0.25}, "summary": {"accuracy_max": 0.75, "rounds": 2},
+    }  # fmt: skip
     return base | changes
 
 
@@ -42,16 +36,8 @@ def same(found, wanted):
 
 def python(code, *arguments, **more):
     """A process that runs the code with this checkout first on its path."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        cwd=ROOT,
-        **more,
-    )
+    words, environment = [sys.executable, "-c", code, *map(str, arguments)], os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(words, stdout=-1, stderr=-1, text=True, env=environment, cwd=ROOT, **more)
 
 
 def temporaries(folder):
