@@ -153,26 +153,16 @@ TOP = [
     ({"train": {"lr": {1, 2}}}, "train.lr: a spec cannot hold", "type set"),
 ]
 FLAGS = [
-    ("lr=0.1", "--set lr=0.1", "no such table"),
-    ("train.lr", "--set train.lr", "key=value"),
-    ("train.lr=", "--set train.lr=", "missing"),
-    ("=3", "--set =3", "key=value"),
-    ("train..lr=3", "--set train..lr=3", "key=value"),
-    ("trian.lr=3", "--set trian.lr=3", 'did you mean "train"'),
-    ("train.lrr=3", "--set train.lrr = 3", 'did you mean "lr"'),
-    ("train.lr=abc", '--set train.lr = "abc"', "a number"),
-    ("train.lr=0.1,,0.2", "--set train.lr=0.1,,0.2", "a value is missing"),
-    ("train.lr=[0.1", "--set train.lr=[0.1", "not a TOML value"),
-    ("method=ifac", "ifac", 'did you mean "ifca"'),
+    ("lr=0.1", "--set lr=0.1", "no such table"), ("train.lr", "--set train.lr", "key=value"),
+    ("train.lr=", "--set train.lr=", "missing"), ("=3", "--set =3", "key=value"), ("train..lr=3", "--set train..lr=3", "key=value"),
+    ("trian.lr=3", "--set trian.lr=3", 'did you mean "train"'), ("train.lrr=3", "--set train.lrr = 3", 'did you mean "lr"'),
+    ("train.lr=abc", '--set train.lr = "abc"', "a number"), ("train.lr=0.1,,0.2", "--set train.lr=0.1,,0.2", "a value is missing"),
+    ("train.lr=[0.1", "--set train.lr=[0.1", "not a TOML value"), ("method=ifac", "ifac", 'did you mean "ifca"'),
     ("method.ifca.clusters=3", "method.ifca.clusters", "no method ifca"),
-    ("method.fedavg=3", "method.fedavg", "method.NAME.option"),
-    ("size=small", 'size = "small"', "unknown size"),
-    ("size.small=3", "size.small", "size=NAME"),
-    ("seeds=3", "--set seeds = 3", "0:3"),
-    ("seeds.x=3", "seeds.x", "has no options"),
-    ("include=3", "--set include=3", "no such table"),
-    ("samples=lots", '--set samples = "lots"', "integer"),
-]
+    ("method.fedavg=3", "method.fedavg", "method.NAME.option"), ("size=small", 'size = "small"', "unknown size"),
+    ("size.small=3", "size.small", "size=NAME"), ("seeds=3", "--set seeds = 3", "0:3"), ("seeds.x=3", "seeds.x", "has no options"),
+    ("include=3", "--set include=3", "no such table"), ("samples=lots", '--set samples = "lots"', "integer"),
+]  # fmt: skip
 
 
 def _message(source, *sets):

@@ -26,18 +26,10 @@ TRAIN = {"rounds": 3, "participation": 4, "lr": 0.1}
 
 
 def spec(*sets, **tables):
-    return read_spec(
-        {
-            "name": "test",
-            "data": DATA,
-            "model": {"name": "mclr"},
-            "train": TRAIN,
-            "method": [{"name": "fedavg"}, {"name": "fedprox", "mu": [0.1, 1.0]}],
-            "seeds": [0, 1],
-        }
-        | tables,
-        sets,
-    )
+    return read_spec({
+        "name": "test", "data": DATA, "model": {"name": "mclr"}, "train": TRAIN,
+        "method": [{"name": "fedavg"}, {"name": "fedprox", "mu": [0.1, 1.0]}], "seeds": [0, 1],
+    } | tables, sets)  # fmt: skip
 
 
 def units(folder):

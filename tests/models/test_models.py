@@ -104,19 +104,13 @@ def test_initial_weights_differ_by_key_and_alone_depend_on_it(name):
     assert not np.array_equal(first, other)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "shape"),
-    [
-        ("mlp", {"hidden": [3]}, (8, 8)),
-        ("cnn", {"channels": [2, 2], "dense": [3]}, (8, 8)),
-        ("cnn", {"channels": [2, 2, 2], "dense": [3, 4]}, (9, 15, 1)),
-        ("cnn", {"channels": [2, 2], "dense": [3]}, (28, 28, 1)),
-        ("cnn", {"channels": [2, 2], "dense": [3]}, (32, 32, 3)),
-        ("cnn_cifar", {"channels": 2, "dense": [3, 3]}, (28, 28, 1)),
-        ("cnn_cifar", {"channels": 2, "dense": [3, 3]}, (32, 32, 3)),
-        ("cnn_cifar", {"channels": 2, "dense": [3, 3], "crop": 0}, (8, 8, 1)),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "shape"), [
+    ("mlp", {"hidden": [3]}, (8, 8)), ("cnn", {"channels": [2, 2], "dense": [3]}, (8, 8)),
+    ("cnn", {"channels": [2, 2, 2], "dense": [3, 4]}, (9, 15, 1)), ("cnn", {"channels": [2, 2], "dense": [3]}, (28, 28, 1)),
+    ("cnn", {"channels": [2, 2], "dense": [3]}, (32, 32, 3)), ("cnn_cifar", {"channels": 2, "dense": [3, 3]}, (28, 28, 1)),
+    ("cnn_cifar", {"channels": 2, "dense": [3, 3]}, (32, 32, 3)),
+    ("cnn_cifar", {"channels": 2, "dense": [3, 3], "crop": 0}, (8, 8, 1)),
+])  # fmt: skip
 def test_images_of_any_size_give_a_logit_per_class(name, options, shape):
     model = build(name, options, shape, 10)
     params = jax.eval_shape(lambda key: model.unravel(model.init(key)), jax.random.key(0))
@@ -220,29 +214,19 @@ def test_dense_layers_are_those_of_flax(hidden):
     jax.tree.map(np.testing.assert_array_equal, jax.value_and_grad(ours)(params), jax.value_and_grad(flax)(params))
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "shape", "words"),
-    [
-        ("cnn", {"channels": [1] * 4}, (8, 8), "model.channels"),
-        ("cnn", {}, (60,), "needs images"),
-        ("cnn_cifar", {}, (8, 8, 1), "model.crop = 24"),
-        ("cnn_cifar", {"dense": [3]}, (32, 32, 3), "model.dense"),
-        ("lstm", {}, (60,), "steps, features"),
-        ("mlp", {"hidden": [0]}, (60,), "model.hidden"),
-        ("mlp", {"hiden": [3]}, (60,), 'did you mean "hidden"'),
-        ("mpl", {}, (60,), 'did you mean "mlp"'),
-        ("resnet20", {}, (60,), "needs images"),
-        ("resnet20", {"groups": 3}, (8, 8, 1), "model.groups = 3"),
-        ("vit_tiny", {"patch": 3}, (8, 8, 1), "model.patch = 3"),
-        ("vit_tiny", {"heads": 5}, (8, 8, 1), "model.heads = 5"),
-        ("char_lstm", {}, (8, 8), 'use "lstm"'),
-        ("transformer", {"task": "class"}, (8,), "model.vocabulary"),
-        ("transformer", {"task": "class", "predict": "every"}, (8,), "model.predict"),
-        ("transformer", {"padding": 0}, (8,), "model.padding"),
-        ("transformer", {"predict": "every", "vocabulary": 11}, (8,), "labels must be tokens"),
-        ("transformer", {"vocabulary": 3}, (8, 8), "model.vocabulary"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "shape", "words"), [
+    ("cnn", {"channels": [1] * 4}, (8, 8), "model.channels"), ("cnn", {}, (60,), "needs images"),
+    ("cnn_cifar", {}, (8, 8, 1), "model.crop = 24"), ("cnn_cifar", {"dense": [3]}, (32, 32, 3), "model.dense"),
+    ("lstm", {}, (60,), "steps, features"), ("mlp", {"hidden": [0]}, (60,), "model.hidden"),
+    ("mlp", {"hiden": [3]}, (60,), 'did you mean "hidden"'), ("mpl", {}, (60,), 'did you mean "mlp"'),
+    ("resnet20", {}, (60,), "needs images"), ("resnet20", {"groups": 3}, (8, 8, 1), "model.groups = 3"),
+    ("vit_tiny", {"patch": 3}, (8, 8, 1), "model.patch = 3"), ("vit_tiny", {"heads": 5}, (8, 8, 1), "model.heads = 5"),
+    ("char_lstm", {}, (8, 8), 'use "lstm"'), ("transformer", {"task": "class"}, (8,), "model.vocabulary"),
+    ("transformer", {"task": "class", "predict": "every"}, (8,), "model.predict"),
+    ("transformer", {"padding": 0}, (8,), "model.padding"),
+    ("transformer", {"predict": "every", "vocabulary": 11}, (8,), "labels must be tokens"),
+    ("transformer", {"vocabulary": 3}, (8, 8), "model.vocabulary"),
+])  # fmt: skip
 def test_what_cannot_be_built_says_why_in_one_line(name, options, shape, words):
     with pytest.raises(SpecError) as raised:
         build(name, options, shape, 10)

@@ -124,21 +124,12 @@ class NnxWithStatistics(nnx.Module):
         return self.norm(self.layer(x))
 
 
-@pytest.mark.parametrize(
-    ("module", "words"),
-    [
-        (WithStatistics(), "batch_stats"),
-        (NnxWithStatistics, "keeps state"),
-        (linen.Dense(4), "must be (1, 3)"),
-        (linen.Dense(3, param_dtype=jnp.bfloat16), "bfloat16"),
-        ((lambda key: {}, lambda params, x: x[:, :3]), "no parameters"),
-        ((init, lambda params, x: x @ jnp.ones((7, 3))), "samples of shape (5,)"),
-        (Linen, "must be a flax.linen module"),
-        (7, "must be a flax.linen module"),
-        (lambda rngs: 7, "it returned 7"),
-        (lambda: Nnx, "factory(rngs)"),
-    ],
-)
+@pytest.mark.parametrize(("module", "words"), [
+    (WithStatistics(), "batch_stats"), (NnxWithStatistics, "keeps state"), (linen.Dense(4), "must be (1, 3)"),
+    (linen.Dense(3, param_dtype=jnp.bfloat16), "bfloat16"), ((lambda key: {}, lambda params, x: x[:, :3]), "no parameters"),
+    ((init, lambda params, x: x @ jnp.ones((7, 3))), "samples of shape (5,)"), (Linen, "must be a flax.linen module"),
+    (7, "must be a flax.linen module"), (lambda rngs: 7, "it returned 7"), (lambda: Nnx, "factory(rngs)"),
+])  # fmt: skip
 def test_what_is_no_model_says_why_in_one_line(module, words):
     with pytest.raises(SpecError) as raised:
         from_module(module, (5,), 3)

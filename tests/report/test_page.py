@@ -127,13 +127,9 @@ def test_only_failed_runs_are_listed(tmp_path, monkeypatch):
 
 
 ODD = (
-    {"evaluations": 1},
-    {"evaluations": 2},
-    {"clients": 1, "groups": 1},
-    {"nan": True},
-    {"known_groups": False},
+    {"evaluations": 1}, {"evaluations": 2}, {"clients": 1, "groups": 1}, {"nan": True}, {"known_groups": False},
     {"clients": 900, "evaluations": 250},
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("shape", ODD, ids=str)
