@@ -118,23 +118,17 @@ def test_a_dry_run_says_what_the_features_take(begun):
     assert "features of the frozen body, computed once: 10.2 kB" in dry_run(make_batches([run], 1), size)
 
 
-@pytest.mark.parametrize(
-    ("model", "train", "data", "words"),
-    [
-        ({"weights": "nowhere.safetensors"}, {}, {}, "there is no such file"),
-        ({"frozen": "body"}, {}, {}, "give model.weights, or take train.freeze"),
-        ({"frozen": "head", "weights": "FILE"}, {}, {}, "model.frozen"),
-        ({"jitter": 0.1}, {}, {}, "give model.weights"),
-        ({"name": "transformer", "predict": "every"} | FROZEN, {}, {}, "its features are of the last token"),
-        ({}, {"lora": {"rank": 2}}, {}, "train.lora: adapts"),
-        ({"weights": "FILE"}, {"lora": {"rank": 0}}, {}, "train.lora.rank = 0"),
-        ({"weights": "FILE"}, {"lora": {"wher": "all"}}, {}, 'did you mean "where"'),
-        ({"weights": "FILE"}, {"lora": {"where": "heads"}}, {}, "train.lora.where"),
-        (FROZEN, {"lora": {"rank": 2}}, {}, "leave out one"),
-        (FROZEN, {"freeze": "body"}, {}, "train.freeze needs the parts"),
-        (FROZEN, {}, {"drift": {"at": [1], "what": "labels"}, "partition": "label_swap", "groups": 2}, "data.drift"),
-    ],
-)
+@pytest.mark.parametrize(("model", "train", "data", "words"), [
+    ({"weights": "nowhere.safetensors"}, {}, {}, "there is no such file"),
+    ({"frozen": "body"}, {}, {}, "give model.weights, or take train.freeze"),
+    ({"frozen": "head", "weights": "FILE"}, {}, {}, "model.frozen"), ({"jitter": 0.1}, {}, {}, "give model.weights"),
+    ({"name": "transformer", "predict": "every"} | FROZEN, {}, {}, "its features are of the last token"),
+    ({}, {"lora": {"rank": 2}}, {}, "train.lora: adapts"), ({"weights": "FILE"}, {"lora": {"rank": 0}}, {}, "train.lora.rank = 0"),
+    ({"weights": "FILE"}, {"lora": {"wher": "all"}}, {}, 'did you mean "where"'),
+    ({"weights": "FILE"}, {"lora": {"where": "heads"}}, {}, "train.lora.where"),
+    (FROZEN, {"lora": {"rank": 2}}, {}, "leave out one"), (FROZEN, {"freeze": "body"}, {}, "train.freeze needs the parts"),
+    (FROZEN, {}, {"drift": {"at": [1], "what": "labels"}, "partition": "label_swap", "groups": 2}, "data.drift"),
+])  # fmt: skip
 def test_what_does_not_go_together_is_refused_before_any_data_are_read(model, train, data, words, begun):
     model = {name: str(begun[1]) if value == "FILE" else value for name, value in model.items()}
     with pytest.raises(SpecError) as raised:

@@ -304,11 +304,6 @@ def test_what_a_sweep_is_asked_for_from_python_is_checked(tmp_path):
     assert not (tmp_path / "r").exists()
 
 
-def test_unknown_options_of_run_name_the_nearest_one():
-    with pytest.raises(cfljax.errors.SpecError, match="rounds|round"):
-        cfljax.run("fedavg", "blobs", "mclr", roundz=3)
-
-
 def test_out_of_memory_of_a_single_run_is_its_failure(tmp_path, monkeypatch):
     def never(*args, **more):
         raise MemoryError("no room")

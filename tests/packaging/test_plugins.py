@@ -73,18 +73,13 @@ def test_a_resolved_run_brings_its_plugin(plugin):
     assert read_spec(run.resolved()).runs()[0].id == run.id
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("1 +", "SyntaxError"),
-        ("import nowhere_to_be_found", "line 1: ModuleNotFoundError"),
-        ("x = 1\n\nraise ValueError('no')", "line 3: ValueError: no"),
-        ("import sys\nsys.exit(0)", "line 2: SystemExit: 0"),
-        (METHOD.replace('"mine"', '"fedavg"'), 'method "fedavg" exists already'),
-        (METHOD.replace('"mine"', '"m i"'), "a name begins with a letter"),
-        (METHOD.replace("FedAvg)", "FedAvg())"), "the class itself"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("1 +", "SyntaxError"), ("import nowhere_to_be_found", "line 1: ModuleNotFoundError"),
+    ("x = 1\n\nraise ValueError('no')", "line 3: ValueError: no"), ("import sys\nsys.exit(0)", "line 2: SystemExit: 0"),
+    (METHOD.replace('"mine"', '"fedavg"'), 'method "fedavg" exists already'),
+    (METHOD.replace('"mine"', '"m i"'), "a name begins with a letter"),
+    (METHOD.replace("FedAvg)", "FedAvg())"), "the class itself"),
+])  # fmt: skip
 def test_a_plugin_that_is_wrong_says_so_in_one_line(plugin, text, words):
     plugin.write_text(text)
     with pytest.raises(SpecError) as raised:

@@ -16,7 +16,6 @@ from experiments.replication.claims import verdict
 from experiments.replication.effects import LEFT, Row, effects
 from experiments.replication.intervals import interval
 from experiments.replication.pages import replication_page, replication_pages
-from experiments.replication.paper_figures import _GROUND, COLOURS, HEIGHT, Curve, _Axes, _drawn, _told_apart
 from experiments.replication.published import Cell, Claim, Published, read_published
 from experiments.replication.quantity import Quantity, read_quantity
 from experiments.replication.verdicts import Measured, Verdict
@@ -126,24 +125,6 @@ points = { "FedAvg" = [[3, 55.0]] }
     assert "## [A paper (2020)](to/a_paper.md)" in pages[""] and '<details id="table-1-digits"' in pages["a_paper.md"]
 
 
-def test_a_curve_that_leaves_the_picture_is_cut_off_and_not_drawn_along_its_edge():
-    axes = _Axes(10.0, 60.0, 90.0)
-    rounds, far = np.arange(1.0, 11.0), np.linspace(20.0, 90.0, 10)
-    band, line = _drawn(Curve(rounds, far, far - 5, far + 5, 3, 10), axes, "#000")
-    heights = [float(point.split(",")[1]) for point in line.split('points="')[1].split('"')[0].split()]
-    assert max(heights) > HEIGHT and len(set(heights)) == 10  # none is pressed to the edge
-    assert all('clip-path="url(#inside)"' in part for part in (band, line)) and '<clipPath id="inside">' in _GROUND
-
-
-def test_a_curve_has_one_colour_in_all_figures_of_a_paper_and_curves_of_one_figure_have_different_ones():
-    names = [f"method {i}" for i in range(12)]
-    colours = dict(zip(names, [*COLOURS, *COLOURS[:4]], strict=True))
-    assert _told_apart(names[4:6], colours) == [COLOURS[4], COLOURS[5]]
-    taken = _told_apart([names[0], names[8], names[1]], colours)  # 0 and 8 have the same colour in the paper
-    assert taken[0] == COLOURS[0] and len(set(taken)) == 3
-    assert len(_told_apart(names, colours)) == 12
-
-
 def test_the_command_writes_the_pages_beside_each_other(place, capsys, monkeypatch):
     monkeypatch.chdir(place)
     (place / "x.d").mkdir()
@@ -200,11 +181,8 @@ def test_two_runs_of_a_seed_for_one_cell_are_an_error(place):
 
 
 WRONG = [
-    ('title = "Table 1, digits"', "", "title"),
-    ('paper = "A', 'papre = "A', "papre"),
-    ('label = "fesem"', "", "cells[2].where"),
-    ("published = 70.0", 'published = "70"', "cells[2].published"),
-    ('name = "FeSEM"', 'name = "IFCA"', "cells"),
+    ('title = "Table 1, digits"', "", "title"), ('paper = "A', 'papre = "A', "papre"), ('label = "fesem"', "", "cells[2].where"),
+    ("published = 70.0", 'published = "70"', "cells[2].published"), ('name = "FeSEM"', 'name = "IFCA"', "cells"),
     ('difference = ["IFCA", "FedAvg"]', 'difference = ["IFCA", "FedAgv"]', "claim[0].difference"),
     ('difference = ["IFCA", "FedAvg"]', 'difference = ["IFCA"]', "claim[0].difference"),
     ('difference = ["IFCA", "FedAvg"]', 'beats = ["IFCA", "FedAvg"]', "claim[0].beats"),
@@ -213,9 +191,8 @@ WRONG = [
     ("published = 70.0 }", 'published = 70.0, take = { history = "loss" } }', "cells[2].take"),
     ("published = 70.0 }", 'published = 70.0, take = { history = "loss", at = 3, to = 4 } }', "cells[2].take.to"),
     ("published = 70.0 }", 'published = 70.0, take = { cluster = "best" } }', "cells[2].labels_of"),
-    ("cells = [", "cells = [[", "line"),
-    ("order = ", 'panel = ["Gains (points)", "digits"]\norder = ', "claim[1].panel"),
-]
+    ("cells = [", "cells = [[", "line"), ("order = ", 'panel = ["Gains (points)", "digits"]\norder = ', "claim[1].panel"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("old", "new", "key"), WRONG)

@@ -1,9 +1,12 @@
 """A published number of ours is run again."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import cfljax
+from cfljax.store import Store
 from experiments import check
 
 SPEC = {
@@ -47,3 +50,13 @@ def test_what_differs_is_told_with_its_round(records):
 def test_a_wrong_name_is_answered_in_one_line(records, capsys, words, said):
     assert check.main(words, records) == 2
     assert said in (line := capsys.readouterr().err) and line.count("\n") == 1
+
+
+FOLDERS = sorted(Path(__file__).parents[2].joinpath("experiments", "records").iterdir())
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_committed_records_are_what_was_written(folder):
+    store = Store(folder, read_only=True)
+    assert store.read_plan() is not None or store.read_spec() is None
+    assert {name: store.check(name) for name in store.ids()} == dict.fromkeys(store.ids())

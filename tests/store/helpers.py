@@ -19,12 +19,10 @@ def make_record(**changes):
 
 def make_arrays(scale=1.0):
     return {
-        "history/round": np.arange(3, dtype=np.float32),
-        "history/accuracy": np.float32([0.1, 0.5, 0.75]) * np.float32(scale),
-        "labels": np.array([[-1, -1], [0, 1], [1, 1]], np.int16),
-        "client_accuracy": np.float32([0.5, 1.0]),
+        "history/round": np.arange(3, dtype=np.float32), "history/accuracy": np.float32([0.1, 0.5, 0.75]) * np.float32(scale),
+        "labels": np.array([[-1, -1], [0, 1], [1, 1]], np.int16), "client_accuracy": np.float32([0.5, 1.0]),
         "models": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3) * np.float32(scale),
-    }
+    }  # fmt: skip
 
 
 def same(found, wanted):

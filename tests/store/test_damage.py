@@ -128,11 +128,6 @@ def test_a_record_under_another_name_is_damage(store):
         assert store.done() == {"a", "b", "c"}
 
 
-def test_a_good_unit_is_not_set_aside(store):
-    store._set_aside("a")
-    assert store.has("a") and not (store.folder / "damaged").exists() and not store.has("z")
-
-
 def test_a_link_in_place_of_a_file_is_not_followed(store, tmp_path):
     for kind in ("json", "npz"):
         path = store.units / f"b.{kind}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cfljax.commands.cli import main
 from cfljax.errors import StoreError
 from cfljax.store import DamagedWarning, Store, atomic, locks, records
 from tests.store.helpers import make_arrays, make_record
@@ -179,3 +180,16 @@ def test_no_file_stays_open(store):
         store.read(f"u{number}")
         store.log({"event": "x"})
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "install.md"
+
+
+def test_a_sweep_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(locks, "fcntl", None)
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", "--set", "method=fedavg", "--set", "seeds=0:1", "--set", "data.clients=4", "--quiet"]) == 3
+    said = capsys.readouterr().err
+    assert said == "cfljax: results/quickstart/locks: this system has no file locks (flock); run on Linux, macOS or WSL\n"
+    assert said.replace("/", "\\") in PAGE.read_text()
+    assert not list((tmp_path / "results").rglob("*.npz"))

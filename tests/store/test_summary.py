@@ -103,11 +103,9 @@ def test_a_repository_with_changes_is_told_from_one_without(tmp_path, monkeypatc
 def drifting(accuracy, changed, ari=None):
     rounds = np.arange(len(accuracy))
     return {
-        "round": rounds,
-        "accuracy": np.float32(accuracy),
-        "ari": np.linspace(0, 1, len(accuracy)) if ari is None else ari,
+        "round": rounds, "accuracy": np.float32(accuracy), "ari": np.linspace(0, 1, len(accuracy)) if ari is None else ari,
         "groups_changed": np.isin(rounds, changed) * 4.0,
-    }
+    }  # fmt: skip
 
 
 def test_a_run_has_recovered_when_it_is_within_a_point_of_before_the_change():
