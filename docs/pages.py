@@ -23,6 +23,7 @@ from cfljax.commands.methods import describe
 from cfljax.config import asynchronous, clock, data, drift, search, server, stop, train, transit
 from cfljax.data import SOURCES
 from cfljax.federation import PARTITIONS, VIEWS
+from cfljax.federation.presets import PRESETS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
 from cfljax.registry.options import show
@@ -299,6 +300,9 @@ def names() -> str:
             parts += [
                 f"{views} are [views](clients.md#shifts-that-combine), too; a view has the options of its own section below.\n"
             ]
+            words = "Names that a spec may give as `data.partition`, for data of ten classes. Each key may be overridden."
+            presets = [(f"`{name}`", f"`{show(preset)}`") for name, preset in PRESETS.items()]
+            parts += ["### Presets", "", words, "", table(("preset", "what it stands for"), presets), ""]
         if shared := shared_rows([registry.entry(name).options for name in ours]):
             parts += [f"### Shared {kind} options", "", table(HEAD, shared), ""]
         for name in ours:

@@ -40,8 +40,9 @@ OPTIONS = {
     "stocfl": {"max_clusters": 7},
     "feddrift": {"every": 2, "begin": "each", "max_clusters": 7},
     "fedper": {"model": toy.model(7)},
-    "fedrod": {"model": toy.model(7)},
+    **dict.fromkeys(("fedrod", "moon", "fedala"), {"model": toy.model(7)}),
     "lg_fedavg": {"model": toy.model(7)},
+    "fedbn": {"model": toy.batched_model()},
     "fedrep": {"model": toy.model(7), "head_epochs": 2},
     "fedbabu": {"model": toy.model(7)},
 }

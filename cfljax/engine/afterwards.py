@@ -16,15 +16,12 @@ import numpy as np
 from cfljax import keys
 from cfljax.devices.compiled import compile_later
 from cfljax.devices.placement import put_on_mesh
-from cfljax.devices.spread import run_everywhere
 from cfljax.engine import groups, metrics
-from cfljax.engine.compiling import chooses
-from cfljax.engine.evaluation import list_evaluated, make_scene
-from cfljax.engine.groups import Group
-from cfljax.engine.program import enter_round, make_program, map_over_runs
+from cfljax.engine.evaluation import chooses, list_evaluated, make_scene
+from cfljax.engine.groups import Group, fetch
+from cfljax.engine.program import enter_round, make_program, over_runs
 from cfljax.engine.scoring import least_loss_among, score, score_mixtures
 from cfljax.engine.settings import Assembled, Tuned
-from cfljax.engine.simulation import fetch
 from cfljax.lazy import jax, jnp
 from cfljax.local.optimiser import decay_rate
 from cfljax.local.schedule import Work
@@ -115,7 +112,7 @@ def score_at_end(
     forms = (*groups.shapes_of(groups.set_runs(arguments, size), mesh, True), groups.shapes_of(federation, mesh, False))
     of_batch = (parts.program_key, parts.plan, settings.of_programs, chooses(parts))
     key = None if parts.program_key is None else (*of_batch, name, *tuned[:2], mesh)
-    f = jax.jit(run_everywhere(map_over_runs(make_end(parts, tuned, name, place), settings, 4), mesh, 4))
+    f = jax.jit(over_runs(make_end(parts, tuned, name, place), settings, mesh, 4))
     begin = time.perf_counter()
     program = compile_later(f, forms, key).result()
     seconds = time.perf_counter() - begin

@@ -43,6 +43,7 @@ from cfljax.local.products import compute_grams
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.methods import METHODS
+from cfljax.models.flat import part_of
 from cfljax.models.half import in_bfloat16
 from cfljax.models.options import common_options
 from cfljax.models.started import Adapters, apply_start, to_head_model
@@ -78,6 +79,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     parts = list_pairs(run.options, run.train)
     d = len(divide_model(model, parts).away) if parts else model.size
     check_labels(run, federation)
+    _check_statistics(run, model, parts)
     settings = _settings(run, federation.clients, d, choice.participants, machine.sequential)
     mesh = make_mesh(machine, shape)
     optimizer, arguments = run.train.optimizer_pair
@@ -118,6 +120,14 @@ def check_tokens(run: Run) -> None:
         raise SpecError(f'model.name = "{run.model.name}": needs token ids, and the samples are other numbers')
     if most >= vocabulary:
         raise SpecError(f"model.vocabulary: token {int(most)} is beyond its {vocabulary} tokens; give {int(most) + 1} or more")
+
+
+def _check_statistics(run: Run, model: Model, parts: Pairs) -> None:
+    """Reject noise on running means and variances of BatchNorm."""
+    away = divide_model(model, parts).away
+    if run.train.transit.privacy is not None and any(part_of(model, path)[away].any() for path in model.statistics):
+        why = 'its noise would destroy the running variances of BatchNorm; keep them at home by parts = { norm = "client" }, '
+        raise SpecError(f'train.privacy with model "{model.name}": {why}or use GroupNorm or LayerNorm')
 
 
 def _warn_of_equal_starts(run: Run, model: Model) -> None:

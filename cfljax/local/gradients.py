@@ -18,6 +18,10 @@ MAX_LAID_OUT = 1 << 19
 """The most numbers of a client's samples, each counted as often as a step sees it, that are laid out before the steps."""
 
 
+Extra = Callable[[Tree, "Samples", "Array | None"], Array]
+"""(parameters, samples, the key of a step) -> f32[B] what is added to the loss of each sample."""
+
+
 class Samples(NamedTuple):
     """Samples of one client, padded to B."""
 
@@ -30,7 +34,7 @@ class Samples(NamedTuple):
 class Gradient(NamedTuple):
     """The loss of a batch, and the gradient by the parameters."""
 
-    loss: Array  # f32[]: the mean over the samples, without the model's penalty
+    loss: Array  # f32[]: the mean over the samples, without the model's penalty and what a method adds
     samples: Array  # f32[]: the number of samples in the batch, padding left out
     grads: Tree  # The gradient of the mean loss (of the summed loss with `summed`) plus the gradient of the model's penalty
 
@@ -73,25 +77,31 @@ def make_batches(
 
 
 def batch_gradient(
-    model: Model, params: Tree, batch: Samples, key: Array | None, count: Array | None = None, summed: bool = False
+    model: Model,
+    params: Tree,
+    batch: Samples,
+    key: Array | None,
+    count: Array | None = None,
+    summed: bool = False,
+    extra: Extra | None = None,
 ) -> Gradient:
     """Compute loss and gradient on a batch. The mean is over the samples of the mask; `count` i32[] is their number, if the caller
-    knows it. `summed`: the gradient of the summed loss. The model's penalty is added once in both cases."""
+    knows it. `summed`: the gradient of the summed loss. The model's penalty is added once in both cases. `extra`: as for steps."""
     count = (jnp.sum(batch.mask) if count is None else count).astype(jnp.float32)
     divisor = jnp.maximum(count, 1.0)
 
     def divided(params: Tree) -> tuple[Array, Array]:
-        loss = loss_sum(model, params, batch, key)
-        return loss if summed else loss / divisor, loss  # the samples' losses are divided, not all numbers of the gradient
+        whole, loss = loss_sum(model, params, batch, key, extra)
+        return whole if summed else whole / divisor, loss  # the samples' losses are divided, not all numbers of the gradient
 
     grads, loss = jax.grad(divided, has_aux=True)(params)
     return _build_gradient(model, params, loss, grads, count, divide=False)
 
 
-def whole_batch(federation: Federation, client: Array, weights: Array | None = None) -> Samples | None:
-    """Return all training samples of a client at once, or None if the largest client has more than MAX_TILE samples."""
+def whole_batch(federation: Federation, client: Array, weights: Array | None = None, most: int = MAX_TILE) -> Samples | None:
+    """Return all training samples of a client at once, or None if the largest client has more than `most` samples."""
     longest = federation.train.longest
-    if longest > MAX_TILE:
+    if longest > most:
         return None
     positions = jnp.arange(longest)
     return gather_batch(federation, client, positions, positions < federation.train.count[client], weights)
@@ -106,30 +116,38 @@ def full_gradient(
     key: Array | None = None,
     summed: bool = False,
     weights: Array | None = None,
+    extra: Extra | None = None,
 ) -> Gradient:
     """Compute loss and gradient on all training samples of a client. `whole` is the result of `whole_batch`; if it is None, the
     samples are taken tile by tile, and the client's number of samples determines the number of tiles."""
     if whole is not None:
-        return batch_gradient(model, params, whole, key, summed=summed)
+        return batch_gradient(model, params, whole, key, summed=summed, extra=extra)
     count = federation.train.count[client]
 
     def tile(i: Array, total: Tree) -> Tree:
         positions = i * MAX_TILE + jnp.arange(MAX_TILE)
         batch = gather_batch(federation, client, positions, positions < count, weights)
-        part = jax.value_and_grad(loss_sum, 1)(model, params, batch, None if key is None else keys.fold(key, "tile", i))
-        return jax.tree.map(jnp.add, total, part)
+        here = None if key is None else keys.fold(key, "tile", i)
+        (_, loss), grads = jax.value_and_grad(loss_sum, 1, has_aux=True)(model, params, batch, here, extra)
+        return jax.tree.map(jnp.add, total, (loss, grads))
 
     zero = (jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
     loss, grads = jax.lax.fori_loop(0, -(-count // MAX_TILE), tile, zero)
     return _build_gradient(model, params, loss, grads, count.astype(jnp.float32), divide=not summed)
 
 
-def loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None) -> Array:
-    """Compute the weighted sum of the samples' losses, f32[]."""
-    losses = model.loss(model.forward(params, batch.x, key), batch.y)
-    if batch.weight is not None:
-        losses = batch.weight * losses
-    return jnp.sum(jnp.where(batch.mask, losses, 0.0))
+def loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None, extra: Extra | None = None) -> tuple[Array, Array]:
+    """Compute the weighted sum of the samples' losses with and without `extra`, f32[] each."""
+    mask = (batch.mask,) if model.statistics and key is not None else ()
+    losses = model.loss(model.forward(params, batch.x, key, *mask), batch.y)
+
+    def total(losses: Array) -> Array:
+        if batch.weight is not None:
+            losses = batch.weight * losses
+        return jnp.sum(jnp.where(batch.mask, losses, 0.0))
+
+    loss = total(losses)
+    return loss if extra is None else loss + total(extra(params, batch, key)), loss
 
 
 def _build_gradient(model: Model, params: Tree, loss: Array, grads: Tree, count: Array, divide: bool) -> Gradient:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from cfljax import keys
 from cfljax.lazy import jnp
-from cfljax.local.gradients import Gradient, Samples, batch_gradient, full_gradient, make_batches, whole_batch
+from cfljax.local.gradients import Extra, Gradient, Samples, batch_gradient, full_gradient, make_batches, whole_batch
 from cfljax.local.optimiser import StepRule
 from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task, all_steps
 from cfljax.types import Array, Federation, Hyper, Model, Tree, Updates
@@ -17,9 +17,10 @@ from cfljax.types import Array, Federation, Hyper, Model, Tree, Updates
 class GradientAt(Protocol):
     """Gives the gradients of a step."""
 
-    def __call__(self, params: Tree, half: int | None = None) -> Gradient:
+    def __call__(self, params: Tree, half: int | None = None, extra: Extra | None = None) -> Gradient:
         """Return loss and gradient at these parameters on the step's samples; with `half` 0 or 1 on every second of them, from the
-        first or from the second on (a single sample is in both halves). All gradients of a step have the same crops and dropout."""
+        first or from the second on (a single sample is in both halves). All gradients of a step have the same crops and dropout.
+        `extra`: a further loss of each sample, which the gradient is of and the loss is without."""
 
 
 class OwnSteps(NamedTuple):
@@ -65,11 +66,11 @@ def train_by(
 
 
 def _batch_gradients(model: Model, batch: Samples, seen: StepSamples, key: Array) -> GradientAt:
-    def gradient(params: Tree, half: int | None = None) -> Gradient:
+    def gradient(params: Tree, half: int | None = None, extra: Extra | None = None) -> Gradient:
         if half is None:
-            return batch_gradient(model, params, batch, key, seen.samples)
+            return batch_gradient(model, params, batch, key, seen.samples, extra=extra)
         mask, number = _select_half(half, jnp.arange(batch.mask.shape[0]), seen.samples)
-        return batch_gradient(model, params, batch._replace(mask=batch.mask & mask), key, number)
+        return batch_gradient(model, params, batch._replace(mask=batch.mask & mask), key, number, extra=extra)
 
     return gradient
 
@@ -77,15 +78,15 @@ def _batch_gradients(model: Model, batch: Samples, seen: StepSamples, key: Array
 def _full_gradients(
     model: Model, federation: Federation, task: Task, course: Course, whole: Samples | None, key: Array
 ) -> GradientAt:
-    def gradient(params: Tree, half: int | None = None) -> Gradient:
+    def gradient(params: Tree, half: int | None = None, extra: Extra | None = None) -> Gradient:
         if half is None:
-            return full_gradient(model, federation, task.client, params, whole, key, weights=task.weights)
+            return full_gradient(model, federation, task.client, params, whole, key, weights=task.weights, extra=extra)
         mask, number = _select_half(half, jnp.arange(federation.train.longest), course.samples)
         weights = jnp.where(mask, course.samples / jnp.maximum(number, 1), 0.0)
         if task.weights is not None:
             weights = weights * task.weights[: federation.train.longest]
         here = None if whole is None else whole._replace(weight=weights)
-        return full_gradient(model, federation, task.client, params, here, key, weights=weights)
+        return full_gradient(model, federation, task.client, params, here, key, weights=weights, extra=extra)
 
     return gradient
 

@@ -56,6 +56,8 @@ class Task(NamedTuple):
     velocity: Array | None  # f32[d] the momentum buffer that it starts with; None: zeros
     weights: Array | None = None  # f32[N] the weights of its samples' losses; None: all weights are 1
     home: Array | None = None  # f32[m] its client-side numbers; None: there are none
+    residual: Array | None = None  # f32[d] what compression has dropped of its updates; None: it is lost
+    optimiser: Array | None = None  # f32[m] the state of its optimiser, which is not finite if it is to begin; None: it begins
 
 
 class Course(NamedTuple):

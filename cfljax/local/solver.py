@@ -18,6 +18,7 @@ from collections.abc import Callable
 from cfljax import keys
 from cfljax.devices.compiled import shared_function
 from cfljax.devices.spread import devices, spread
+from cfljax.errors import SpecError
 from cfljax.kernels.mix import Rule
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
@@ -44,6 +45,8 @@ class Solver(Setting):
 
     def with_work(self, work: Work) -> Solver:
         """Copy the solver for another amount of training."""
+        if work.one_vector:
+            self.need_no_statistics("a step that is sent as one gradient")
         return dataclasses.replace(self, work=work)
 
     def with_step(self, step_of: Callable[[Hyper], LocalStep]) -> Solver:
@@ -53,7 +56,14 @@ class Solver(Setting):
 
     def with_own_steps(self, steps_of: StepsOf) -> Solver:
         """Copy the solver with steps that the method defines, never on Gram matrices."""
+        self.need_no_statistics("steps of the method's own")
         return dataclasses.replace(self, steps_of=steps_of)
+
+    def need_no_statistics(self, what: str) -> None:
+        """Reject a model with statistics of batches, which the training `what` would not set. Raises SpecError."""
+        if self.model.statistics:
+            why = f"{what} cannot move the running statistics of BatchNorm; use GroupNorm or LayerNorm, or another method"
+            raise SpecError(f'model "{self.model.name}": {why}')
 
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Train the jobs. Returns the updates as the server receives them, after `train.attack`, `train.compress` and the clipping
@@ -69,7 +79,9 @@ class Solver(Setting):
             if self.steps_of is None and not modifies(self.sending, hyper):
                 numbers = {name: number for name, number in self.step_of(hyper)._asdict().items() if number is not None}
                 solver, jobs = self.with_step(LocalStep.given), give_own_rows(jobs)
-            return _train_jobs(solver, devices(), sends, key, federation, jobs, numbers)
+            jobs = jobs._replace(kept=jobs.kept._replace(flight=None, devices=None))
+            updates: Updates = _train_jobs.made(solver, devices(), sends, key, federation, jobs, numbers)
+            return updates
 
     def _train(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Train the jobs; return the updates as the server receives them if they are sent."""
@@ -89,7 +101,8 @@ class Solver(Setting):
             anchor_of = which if anchor_of is None else anchor_of
             velocity = None if velocity is None else velocity[which]
             which = jnp.arange(number, dtype=jnp.int32)
-        task = Task(each_key, jobs.client, jobs.mask, jobs.work, None, None, None, jobs.weights, jobs.home)  # type: ignore[arg-type]
+        kept = [None if table is None else table[jobs.client] for table in (jobs.kept.residual, jobs.kept.optimiser)]
+        task = Task(each_key, jobs.client, jobs.mask, jobs.work, None, None, None, jobs.weights, jobs.home, *kept)  # type: ignore[arg-type]
         numbers = {name: jnp.broadcast_to(value, number) for name, value in hyper.items()}
         rows = Rows(task, which, which if anchor_of is None else anchor_of, numbers)
         return rows, Tables(start, jobs.anchor, velocity)
@@ -138,6 +151,7 @@ class Solver(Setting):
         self, key: Array, federation: Federation, jobs: Jobs, batch: int, summed: bool = False
     ) -> tuple[Array, Array]:
         """Compute `gradient` on the first mini-batch of `batch` samples of `fit` with this key. `summed`: of the summed loss."""
+        self.need_no_statistics("a gradient of a batch")
         model, longest = self.model, federation.train.longest
 
         def one(task: Task) -> tuple[Array, Array]:
@@ -196,9 +210,10 @@ class Solver(Setting):
             velocity = None if jobs.velocity is None else jobs.velocity[which]
             weights = None if jobs.weights is None else jobs.weights[s]
             home = None if jobs.home is None else jobs.home[s]
-            mask = jobs.mask[s] & (s >= 0)
-            start = insert_home(self.parts, federation, jobs.client[s], jobs.start[which])
-            return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], start, anchor, velocity, weights, home))
+            mask, client = jobs.mask[s] & (s >= 0), jobs.client[s]
+            start = insert_home(self.parts, federation, client, jobs.start[which])
+            kept = [None if table is None else table[client] for table in (jobs.kept.residual, jobs.kept.optimiser)]
+            return one(Task(each_key[s], client, mask, jobs.work[s], start, anchor, velocity, weights, home, *kept))
 
         return spread(job, costs, self.plan, job_owners(federation, jobs))
 
@@ -208,6 +223,7 @@ class OneGradient(Solver):
 
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Return the updates −lr · gradient."""
+        self.need_no_statistics("one gradient")
         with count_steps(federation, jobs, Work(None, 1, None)):
             gradient, loss = self.gradient(federation, jobs)
         gradient = self.send(key, federation, jobs, gradient, hyper, hyper["lr"])

@@ -9,6 +9,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.lazy import flatten_util, jax, jnp
+from cfljax.local.data import MAX_TILE
 from cfljax.local.gradients import Gradient, batch_gradient, full_gradient, make_batches, whole_batch
 from cfljax.local.optimiser import StepRule
 from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task, all_steps
@@ -64,7 +65,8 @@ def make_training(
     velocity = None if task.velocity is None else model.unravel(task.velocity)
     every = make_stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))
     masks = None if turns is None else turns.masks(model.unravel)
-    whole = whole_batch(federation, task.client, task.weights) if orders is None else None
+    most = federation.train.longest if model.statistics else MAX_TILE  # statistics need all samples of a step at once
+    whole = whole_batch(federation, task.client, task.weights, most) if orders is None else None
     known = all_steps(course, orders) if orders is not None and orders.in_order else None
     batch_of = make_batches(federation, task.client, task.weights, known, in_lines)
 
@@ -100,7 +102,7 @@ def make_training(
         fresh, unravel = flatten_util.ravel_pytree(position.optimiser)
         return position._replace(optimiser=unravel(jnp.where(jnp.isfinite(kept).all(), kept, fresh)))
 
-    kept = None if federation.optimiser is None else federation.optimiser[task.client]
+    kept = task.optimiser
     return Stepwise(begin, visit, end)
 
 
@@ -110,8 +112,9 @@ def start_at(rule: StepRule, params: Tree, velocity: Tree | None) -> Position:
 
 
 def make_stepper(rule: StepRule, numbers: LocalStep, anchor: Tree) -> Step:
-    """Make the function that does a step: it adds proximal term (towards `anchor`) and weight decay, and applies the rule."""
-    mu, decay = numbers.mu, numbers.weight_decay
+    """Make the function that does a step: it adds proximal term (towards `anchor`) and weight decay, and applies the rule.
+    Statistics of batches are set to what the batch makes of them."""
+    mu, decay, running = numbers.mu, numbers.weight_decay, rule.running
 
     def step(position: Position, gradient: Gradient, trains: Tree | None = None) -> Position:
         loss, count, grads = gradient
@@ -121,7 +124,12 @@ def make_stepper(rule: StepRule, numbers: LocalStep, anchor: Tree) -> Step:
             grads = jax.tree.map(lambda g, w: g + decay * w, grads, position.params)
         if trains is not None:
             grads = jax.tree.map(lambda which, g: jnp.where(which, g, 0.0), trains, grads)
+        if running is not None:
+            grads = jax.tree.map(lambda set_, g: jnp.zeros_like(g) if set_ else g, running, grads)
         params, state = rule.step(grads, position.optimiser, position.params)
+        if running is not None:  # their gradient is old − new
+            set_to = lambda set_, new, old, g: old - g if set_ else new  # noqa: E731
+            params = jax.tree.map(set_to, running, params, position.params, gradient.grads)
         if trains is not None:
             params = jax.tree.map(jnp.where, trains, params, position.params)
         return Position(params, state, position.loss + loss * count)

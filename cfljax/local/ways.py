@@ -20,6 +20,7 @@ from cfljax.local.send import Sending, modifies
 from cfljax.local.sizes import gram_sizes
 from cfljax.local.train import make_training
 from cfljax.local.turned import transpose_kernels
+from cfljax.models.flat import mark_statistics
 from cfljax.types import Federation, Grams, Hyper, LocalStep, Model, Plan, Updates
 
 TrainClient = Callable[[Task, Course, Orders | None], Updates]
@@ -48,7 +49,7 @@ class Setting:
     parts: ModelParts | None = None
     """Which parts of a model stay with the client, and which do not train; None: all train and travel."""
     keeps_state: bool = False
-    """Whether optimisers go on from round to round (`Federation.optimiser`)."""
+    """Whether optimisers go on from round to round (`ClientState.optimiser`)."""
 
     @property
     def sequential(self) -> bool:
@@ -89,7 +90,8 @@ def find_grams(solver: Setting, federation: Federation) -> Grams | None:
 
 def make_rule(solver: Setting, numbers: LocalStep) -> StepRule:
     """Make the optimiser with the numbers of this run."""
-    return sgd(numbers) if is_plain_sgd(solver) else from_optax(solver.optimizer, dict(solver.arguments), numbers.lr)
+    rule = sgd(numbers) if is_plain_sgd(solver) else from_optax(solver.optimizer, dict(solver.arguments), numbers.lr)
+    return rule._replace(running=mark_statistics(solver.model)) if solver.model.statistics else rule
 
 
 def list_ways(solver: Setting, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:
@@ -149,8 +151,7 @@ def make_trainer(
 
     def nothing(task: Task, _: Course) -> Updates:
         none = (jnp.zeros(solver.model.size), jnp.float32(0), jnp.int32(0))
-        state = None if federation.optimiser is None else federation.optimiser[task.client]
-        return Updates(*none, task.velocity, None if choice is None else jnp.int32(0), task.home, optimiser=state)
+        return Updates(*none, task.velocity, None if choice is None else jnp.int32(0), task.home, optimiser=task.optimiser)
 
     def train(task: Task) -> Updates:
         course = count_work(federation, task, work, sequential)

@@ -130,14 +130,14 @@ class ClusteredMethod:
                 arrived = jnp.sum(new & federation.trains & (state.guess >= 0), dtype=jnp.int32)
             state = state._replace(labels=jnp.where(new, state.guess, state.labels))
         if config.clients_per_cluster is not None:
-            clusters = state.clusters - config.leaves_out
-            cohort = cohorts.draw_inside(key, federation, state.labels, clusters, config.clients_per_cluster, cohort.round, hyper)
+            number, most = state.clusters - config.leaves_out, config.clients_per_cluster
+            cohort = cohorts.draw_inside(key, federation, state.labels, number, most, cohort.round, hyper, cohort.kept)
         train = functools.partial(self._trained, key, state, federation, hyper=hyper, arrived=arrived)
         if config.warmup_rounds == 0 or cohort.ids.shape[0] == federation.clients:
             state, info = train(cohort)
             return state, info if config.clients_per_cluster is None else info._replace(cohort=cohort)
         everyone, t = jnp.arange(federation.clients, dtype=jnp.int32), cohort.round
-        full = cohorts.gather(key, federation, everyone, cohorts.present(federation, t), t, hyper)
+        full = cohorts.gather(key, federation, everyone, cohorts.present(federation, t), t, hyper, cohort.kept)
 
         def alike(cohort: Cohort) -> tuple[State, Info]:
             state, info = train(cohort)

@@ -89,6 +89,7 @@ class Controlled(PersonalConfig):
 def method_of(name: str, config: Controlled, model: Model, solver: Solver) -> Method[Vectors]:
     """Return the functions of the method of this name."""
     apart, two = config.groups == "true", config.own_steps
+    solver.need_no_statistics("a step of the server with control vectors")
     trainer = solver.with_step(config.step)
     if two:
         trainer = solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from cfljax.kernels.mix import usable, weighted_sum
 from cfljax.lazy import jax, jnp
 from cfljax.local.reports import report
+from cfljax.local.rounds import jobs_from
 from cfljax.round.common import first_model, keep_own, traffic
 from cfljax.round.config import PersonalConfig
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 if TYPE_CHECKING:
     from cfljax.local.solver import Solver
@@ -90,7 +91,7 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         own = state.own[cohort.ids]
         begin, pull = config.start(state, cohort.ids, own, hyper)
-        jobs = Jobs(cohort.ids, cohort.mask, cohort.work, begin, mine, pull, None if pull is None else mine)
+        jobs = jobs_from(cohort, begin, mine, pull, None if pull is None else mine)
         updates = train(key, federation, jobs, hyper)
         mixed = keep_own(cohort, updates.delta, begin)
         sane = cohort.mask & usable(updates.delta)

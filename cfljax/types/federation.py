@@ -99,7 +99,7 @@ class Drift(NamedTuple):
 @tree
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """The clients' devices, for the simulated clock (`train.clock`). Per-round fields are None until the engine sets them."""
+    """The clients' devices, for the simulated clock (`train.clock`)."""
 
     pace: Array
     """f32[C]: a normal draw of each client; its speed is exp(spread · pace)."""
@@ -109,12 +109,6 @@ class Devices:
     """bool[T, C]: whether clients can be drawn."""
     factor: Array | None = None
     """f32[T, C]: what the trace multiplies their speeds by."""
-    speed: Array | None = None
-    """f32[C]: the speed of each client in this round."""
-    there: Array | None = None
-    """bool[C]: clients that can be drawn in this round; None: all."""
-    late: Array | None = None
-    """bool[C]: clients that would miss the deadline of this round; None: none."""
     by_seconds: bool = dataclasses.field(default=False, metadata={"static": True})
     """Whether `times` are seconds of the simulated clock; False: rounds."""
 
@@ -140,17 +134,10 @@ class Federation:
     """i32[C] the index of the device that holds each client's samples; None: every device holds all samples."""
     own: Array | None = None
     """f32[C, n] the parameters that stay with each client (`train.parts`), during a round; None: there are none."""
-    residual: Array | None = None
-    """f32[C, d] what compression has dropped of each client's updates (`compress.feedback`), during a round; None: it is lost."""
-    optimiser: Array | None = None
-    """f32[C, m] the state of each client's optimiser (`train.optimizer_state`), during a round; one whose row is not finite starts
-    fresh. None: all do."""
     drift: Drift | None = None
     """How `group` and `view.of` change after round 0; None: they do not. Methods get the federation `at` a round, without drift."""
     devices: Devices | None = None
     """The clients' devices; None: there is no simulated clock."""
-    flight: Flight | None = None
-    """The updates in flight (`train.asynchronous`), during a round; None: every update arrives in its round."""
     classes: int = dataclasses.field(default=0, metadata={"static": True})
     """The number of classes."""
     groups: int = dataclasses.field(default=0, metadata={"static": True})
@@ -206,8 +193,7 @@ class Federation:
         return dataclasses.replace(self, group=self.drift.group[phase], view=view, drift=None)
 
     def take(self, clients: Array) -> Federation:
-        """Select these clients, i32[n] positions, in this order. They keep their identities, rows and groups, and have no devices
-        and no updates in flight."""
+        """Select these clients, i32[n] positions, in this order. They keep identities, rows and groups, and have no devices."""
         view, owner = self.view, self.owner
         return dataclasses.replace(
             self,
@@ -220,12 +206,34 @@ class Federation:
             view=None if view is None else view._replace(of=view.of[clients]),
             owner=None if owner is None else owner[clients],
             own=None if self.own is None else self.own[clients],
-            residual=None if self.residual is None else self.residual[clients],
-            optimiser=None if self.optimiser is None else self.optimiser[clients],
             drift=None if self.drift is None else self.drift.take(clients),
             devices=None,
-            flight=None,
         )
+
+
+class DevicesNow(NamedTuple):
+    """The clients' devices in one round."""
+
+    speed: Array
+    """f32[C]: the speed of each client."""
+    there: Array | None = None
+    """bool[C]: clients that can be drawn; None: all."""
+    late: Array | None = None
+    """bool[C]: clients that would miss the deadline; None: none."""
+
+
+class ClientState(NamedTuple):
+    """What belongs to clients during a round besides data: rows of all clients, of which each participant finds its own. A field is
+    None if nothing of the kind is kept."""
+
+    residual: Array | None = None
+    """f32[C, d]: what compression has dropped of each client's updates (`train.compress.feedback`)."""
+    optimiser: Array | None = None
+    """f32[C, m]: the state of each client's optimiser (`train.optimizer_state`); one whose row is not finite starts fresh."""
+    flight: Flight | None = None
+    """The updates in flight (`train.asynchronous`); None: every update arrives in its round."""
+    devices: DevicesNow | None = None
+    """The clients' devices in this round (`train.clock`)."""
 
 
 class Cohort(NamedTuple):
@@ -239,11 +247,13 @@ class Cohort(NamedTuple):
     """f32[S] in (0, 1]: the share of its local steps that each participant does; below 1 for stragglers."""
     round: Array
     """i32[] the index of the round."""
+    kept: ClientState = ClientState()
+    """What belongs to the clients in this round."""
 
     def repeat(self, times: int) -> Cohort:
         """Repeat each participant `times` times in a row (S · times entries), for methods in which it trains several models."""
         ids, mask, work = (jnp.repeat(each, times) for each in (self.ids, self.mask, self.work))
-        return Cohort(ids, mask, work, self.round)
+        return self._replace(ids=ids, mask=mask, work=work)
 
 
 def _clients(uid: Array, count: Array, arrive: Array) -> tuple[Array, Array]:

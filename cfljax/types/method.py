@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from cfljax.types.arrays import Array, Hyper, Tree
-from cfljax.types.federation import Cohort, Federation
-from cfljax.types.flight import Flight
+from cfljax.types.federation import ClientState, Cohort, Federation
 
 if TYPE_CHECKING:  # so that `Method` alone is `Method[Any]`: Python 3.11 to 3.12 know no default
     import typing_extensions
@@ -49,13 +48,9 @@ class Info(NamedTuple):
     """bool[S]: whether each participant's update is finite; None: unknown."""
     home: Array | None = None
     """f32[S, n]: each participant's update of its client-side parameters (`Updates.home`); None: there are none."""
-    residual: Array | None = None
-    """f32[C, d]: `Federation.residual` after the round; None: nothing is kept of what compression drops."""
-    optimiser: Array | None = None
-    """f32[C, m]: `Federation.optimiser` after the round; None: optimisers start fresh in each round."""
-    flight: Flight | None = None
-    """`Federation.flight` with the updates of the clients that started in this round; None: all updates arrive in their round. The
-    other fields are of the updates that arrive in the round."""
+    kept: ClientState = ClientState()
+    """`Cohort.kept` after the round, with the participants' new rows and the updates of the clients that began in this round. With
+    updates in flight, the other fields are of those that arrive in the round."""
     cohort: Cohort | None = None
     """The participants, where the method has drawn them itself; None: those that were drawn for it."""
 

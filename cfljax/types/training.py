@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cfljax.types.arrays import Array, Hyper, Tree
+from cfljax.types.federation import ClientState
 
 
 class Forward(Protocol):
     """Runs the network of a model."""
 
-    def __call__(self, params: Tree, x: Array, /, key: Array | None = None) -> Array:
-        """Logits f32[B, outputs] of the samples x f32[B, ...]. With a key the
-        network is in training, and the key draws crops, flips and dropout; None: evaluation."""
+    def __call__(self, params: Tree, x: Array, /, key: Array | None = None, mask: Array | None = None) -> Array:
+        """Logits f32[B, outputs] of the samples x f32[B, ...]. With a key the network is in training, and the key draws crops,
+        flips and dropout; None: evaluation. With a mask bool[B], BatchNorm has the statistics of these samples."""
 
 
 OfLogits = Callable[[Array, Array], Array]
@@ -41,6 +42,8 @@ class Model(NamedTuple):
     """params -> f32[]: a term that is added to the training loss (weight decay on some layers); None: no such term."""
     whole: Callable[[Tree], Tree] | None = None
     """params -> the parameters of the whole network, where the vector has only those that train; None: it has all."""
+    statistics: tuple[str, ...] = ()
+    """The paths of the running means and variances of BatchNorm among the parameters. They follow the batches of training."""
 
 
 class Plan(NamedTuple):
@@ -118,13 +121,15 @@ class Jobs(NamedTuple):
     the mean over its samples of weight · loss. None: all weights are 1."""
     home: Array | None = None
     """f32[S, m]: client-side numbers of each participant, for a method's own steps (`local.own_steps`); None: there are none."""
+    kept: ClientState = ClientState()
+    """What belongs to all clients in this round (`Cohort.kept`)."""
 
     def take(self, which: Array) -> Jobs:
         """Select the n jobs at the positions `which` i32[n]. A position of −1 gives a masked job."""
         of_each = {name: each[which] for name, each in self._of_each().items()}
         return self._replace(**of_each | {"mask": of_each["mask"] & (which >= 0)})
 
-    def _of_each(self) -> dict[str, Array]:
+    def _of_each(self) -> dict[str, Any]:
         """Return the fields that have one entry per job, by name, without those that are None."""
         fields = {name: getattr(self, name) for name in ("client", "mask", "work", "which", "anchor_of", "weights", "home")}
         return {name: each for name, each in fields.items() if each is not None}
@@ -147,6 +152,6 @@ class Updates(NamedTuple):
     """f32[S, m]: the client-side numbers of each participant, never sent: after its own steps (`Jobs.home`), or the update of its
     parts (`Federation.own`), where `delta` is zero. None: there are none."""
     residual: Array | None = None
-    """f32[S, d]: what compression has dropped of each participant's updates so far (`Federation.residual`); None: it is lost."""
+    """f32[S, d]: what compression has dropped of each participant's updates so far (`ClientState.residual`); None: it is lost."""
     optimiser: Array | None = None
-    """f32[S, m]: the state of each participant's optimiser after training (`Federation.optimiser`); None: it is lost."""
+    """f32[S, m]: the state of each participant's optimiser after training (`ClientState.optimiser`); None: it is lost."""

@@ -54,6 +54,8 @@ METHODS = {
     "fedbabu": {},
     "adaptive_fedavg": {},
     "fedrod": {},
+    "moon": {},
+    "fedala": {},
     "fedgwc": {"clients_per_cluster": 5, "eps": 0.1},
     "sr_fca": {"refine_every": 2, "pretrain_epochs": 2},
     "cfl_gp": {"clusters": 3, "period": 1},

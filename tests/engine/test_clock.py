@@ -297,12 +297,12 @@ def test_where_all_who_are_there_drop_out_the_clock_waits_for_no_line(tmp_path):
 def test_training_in_a_loop_of_the_methods_own_is_refused():
     solver, model = toy.solver(toy.model()), toy.model()
 
-    def go(federation):
-        there = cohort.draw(keys.root(0), federation, 8, jnp.int32(0), {})
+    def go(kept):
+        there = cohort.draw(keys.root(0), federation(), 8, jnp.int32(0), {}, kept)
         start = jnp.zeros((1, model.size))
         jobs = toy_jobs(there, start)
         each = jax.lax.map(
-            lambda key: solver.fit(key, federation, jobs, {"lr": jnp.float32(0.1)}).delta,
+            lambda key: solver.fit(key, federation(), jobs, {"lr": jnp.float32(0.1)}).delta,
             keys.fold_each(keys.root(0), "x", jnp.arange(2)),
         )
         info = type("Info", (), {"traffic": traffic(there)})

@@ -1,20 +1,12 @@
 """What holds for any partition and for the packing of any clients."""
 
-from types import SimpleNamespace
-
-import jax.numpy as jnp
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cfljax import keys
 from cfljax.errors import CfljaxError
-from cfljax.federation import PARTITIONS, cohort, drift
-from cfljax.federation.devices import make_devices
+from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import pack
-from cfljax.kernels.choose import reseed_empty
-from cfljax.local.send import Sending, _draw_luck, server_rule
-from cfljax.methods.fedbcd import step_counts
 from cfljax.types import Parts
 from tests.federation.helpers import fake
 from tests.padding import pad
@@ -70,29 +62,3 @@ def test_partitions_hold_rows_that_exist_and_no_client_holds_a_row_twice(name, c
         assert len(np.unique(rows)) == len(rows)
     tests = [made.test] if isinstance(made.test, np.ndarray) else made.test
     assert all(len(rows) == 0 or (rows.min() >= 300 and rows.max() < 380) for rows in tests)
-
-
-CLIENTS = jnp.arange(6, dtype=jnp.int32)
-
-
-def test_devices():
-    assert np.allclose(make_devices(3, 7, False, None).pace, [0.3774, 1.0876, -0.4913], atol=1e-4)
-
-
-def test_who_changes_the_group():
-    options = SimpleNamespace(kind="sudden", at=(2, 4), share=0.4, what="group")
-    found = list(drift.draw_changes(options, np.arange(6) % 3, 3, 7))
-    assert [tuple(each) for each in found] == [(2, 2, 0), (2, 5, 0), (4, 2, 2), (4, 4, 0)]
-
-
-def test_attackers_and_all_that_is_drawn_by_name():
-    key = keys.fold(keys.root(7), "round", 2)
-    assert np.argsort(_draw_luck(7, CLIENTS)).tolist() == [2, 0, 3, 4, 1, 5]
-    seen = SimpleNamespace(devices=None, uid=CLIENTS)
-    numbers = {"dropout": 0.5, "stragglers": 0.5, "straggler_work": 0.25}
-    drawn = cohort.gather(key, seen, CLIENTS, jnp.ones(6, bool), 0, numbers)
-    assert np.flatnonzero(drawn.mask).tolist() == [2, 3] and np.flatnonzero(drawn.work < 1).tolist() == [1, 2, 4, 5]
-    assert reseed_empty(key, jnp.full(6, 3), jnp.ones(6, bool), 3, CLIENTS, "always").tolist() == [3, 3, 2, 1, 3, 0]
-    assert step_counts(key, CLIENTS, 5).tolist() == [2, 3, 1, 4, 5, 3]
-    rule = server_rule(Sending(), key, {"privacy.noise": 1.0, "privacy.clip": 1.0})
-    assert keys.scores(rule.key, "any", CLIENTS[:1]).tolist() == [1016779478]

@@ -124,6 +124,43 @@ def test_fedrod_needs_one_label_for_each_sample():
         METHODS.check("fedrod", {}, "method.fedrod").check_labels("method.fedrod")
 
 
+# MOON
+
+
+def test_moon_follows_the_plain_program():
+    made, model, numbers = toy.federation("classes", clients=7, classes_per_client=2, seed=4), toy.model(7), {"mu": 3.0, "tau": 0.4}
+    out, without = (play.rounds("moon", made, 4, 4, 0, lr=0.2, model=model, **numbers | off) for off in ({}, {"mu": 0.0}))
+    start = np.asarray(first_models(keys.root(0), model, 1)[0], np.float64)
+    w = reference.moon(plain.Net(6, 4, 7), plain.Clients(made), start, 4, 4, 0.2, **numbers)
+    assert np.abs(out.models()[0] - w).max() < 1e-5 < 1e-3 < np.abs(out.models() - without.models()).max()
+    assert np.allclose(without.models(), play.rounds("fedavg", made, 4, 4, 0, lr=0.2, model=model).models(), atol=1e-6)
+
+
+def test_moon_needs_a_body():
+    with pytest.raises(SpecError, match='model "mclr": has one layer, so its head is all of it'):
+        play.rounds("moon", federation(), 1)
+
+
+# FedALA
+
+
+def test_fedala_follows_the_plain_program():
+    made, model = toy.federation("classes", clients=7, classes_per_client=2, seed=4), toy.model(7)
+    numbers = {"eta": 30.0, "share": 0.7, "first_epochs": 3}
+    out = play.rounds("fedala", made, 5, 4, 0, lr=0.2, model=model, **numbers)
+    start = np.asarray(first_models(keys.root(0), model, 1)[0], np.float64)
+    w, own, weights = reference.fedala(plain.Net(6, 4, 7), plain.Clients(made), start, 5, 4, 0.2, **numbers)
+    assert np.abs(np.asarray(out.states[-1].w[0]) - w).max() < 1e-5
+    assert np.abs(out.models() - own).max() < 1e-5
+    kept = np.asarray(out.states[-1].home)[:, 2 * model.size - weights.shape[1] : 2 * model.size]
+    assert np.abs(kept - weights).max() < 1e-4 and ((weights > 0.01) & (weights < 0.99)).any()
+
+
+def test_fedala_that_learns_no_weights_is_fedavg():
+    out, average = (play.rounds(name, federation(), 3, 3, 0, **more) for name, more in (("fedala", {"eta": 0.0}), ("fedavg", {})))
+    assert np.array_equal(out.states[-1].w, average.models()) and (out.models() == average.models()).all()
+
+
 # FedGWC
 
 

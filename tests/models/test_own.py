@@ -110,10 +110,23 @@ class Wide(nnx.Module):
         return self.drops[1](self.drops[0](self.layer(x)))
 
 
-class WithStatistics(linen.Module):
+class WithState(linen.Module):
     @linen.compact
     def __call__(self, x):
-        return linen.BatchNorm(use_running_average=True)(linen.Dense(3)(x))
+        self.variable("counts", "seen", jnp.zeros, ())
+        return linen.Dense(3)(x)
+
+
+class OwnStatistics(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.SpectralNorm(linen.Dense(3))(x, update_stats=False)
+
+
+class Folded(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(3)(linen.BatchNorm()(x.reshape(-1, 1)).reshape(x.shape))
 
 
 class NnxWithStatistics(nnx.Module):
@@ -124,12 +137,23 @@ class NnxWithStatistics(nnx.Module):
         return self.norm(self.layer(x))
 
 
-@pytest.mark.parametrize(("module", "words"), [
-    (WithStatistics(), "batch_stats"), (NnxWithStatistics, "keeps state"), (linen.Dense(4), "must be (1, 3)"),
-    (linen.Dense(3, param_dtype=jnp.bfloat16), "bfloat16"), ((lambda key: {}, lambda params, x: x[:, :3]), "no parameters"),
-    ((init, lambda params, x: x @ jnp.ones((7, 3))), "samples of shape (5,)"), (Linen, "must be a flax.linen module"),
-    (7, "must be a flax.linen module"), (lambda rngs: 7, "it returned 7"), (lambda: Nnx, "factory(rngs)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (WithState(), "state besides its parameters (counts)"),
+        (OwnStatistics(), "state besides its parameters (SpectralNorm_0/"),
+        (Folded(), "BatchNorm BatchNorm_0 gets 5 rows of a batch of 1"),
+        (NnxWithStatistics, "keeps state"),
+        (linen.Dense(4), "must be (1, 3)"),
+        (linen.Dense(3, param_dtype=jnp.bfloat16), "bfloat16"),
+        ((lambda key: {}, lambda params, x: x[:, :3]), "no parameters"),
+        ((init, lambda params, x: x @ jnp.ones((7, 3))), "samples of shape (5,)"),
+        (Linen, "must be a flax.linen module"),
+        (7, "must be a flax.linen module"),
+        (lambda rngs: 7, "it returned 7"),
+        (lambda: Nnx, "factory(rngs)"),
+    ],
+)
 def test_what_is_no_model_says_why_in_one_line(module, words):
     with pytest.raises(SpecError) as raised:
         from_module(module, (5,), 3)

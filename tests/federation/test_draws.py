@@ -1,0 +1,38 @@
+"""What is drawn from a seed is what earlier versions drew from it: another draw would be other results under the same id."""
+
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.federation import cohort, drift
+from cfljax.federation.devices import make_devices
+from cfljax.kernels.choose import reseed_empty
+from cfljax.local.send import Sending, _draw_luck, server_rule
+from cfljax.methods.fedbcd import step_counts
+
+CLIENTS = jnp.arange(6, dtype=jnp.int32)
+
+
+def test_devices():
+    assert np.allclose(make_devices(3, 7, False, None).pace, [0.3774, 1.0876, -0.4913], atol=1e-4)
+
+
+def test_who_changes_the_group():
+    options = SimpleNamespace(kind="sudden", at=(2, 4), share=0.4, what="group")
+    found = list(drift.draw_changes(options, np.arange(6) % 3, 3, 7))
+    assert [tuple(each) for each in found] == [(2, 2, 0), (2, 5, 0), (4, 2, 2), (4, 4, 0)]
+
+
+def test_attackers_and_all_that_is_drawn_by_name():
+    key = keys.fold(keys.root(7), "round", 2)
+    assert np.argsort(_draw_luck(7, CLIENTS)).tolist() == [2, 0, 3, 4, 1, 5]
+    seen = SimpleNamespace(uid=CLIENTS)
+    numbers = {"dropout": 0.5, "stragglers": 0.5, "straggler_work": 0.25}
+    drawn = cohort.gather(key, seen, CLIENTS, jnp.ones(6, bool), 0, numbers)
+    assert np.flatnonzero(drawn.mask).tolist() == [2, 3] and np.flatnonzero(drawn.work < 1).tolist() == [1, 2, 4, 5]
+    assert reseed_empty(key, jnp.full(6, 3), jnp.ones(6, bool), 3, CLIENTS, "always").tolist() == [3, 3, 2, 1, 3, 0]
+    assert step_counts(key, CLIENTS, 5).tolist() == [2, 3, 1, 4, 5, 3]
+    rule = server_rule(Sending(), key, {"privacy.noise": 1.0, "privacy.clip": 1.0})
+    assert keys.scores(rule.key, "any", CLIENTS[:1]).tolist() == [1016779478]
