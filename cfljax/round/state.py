@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cfljax.lazy import jnp
-from cfljax.types import Array, Init, Method, Round, Tree
+from cfljax.types import Array, Method, Tree
 
 ROUND_UP = 8
 """Numbers of clusters that data decides are rounded up to a multiple of this, so that most seeds share a compiled program."""
@@ -102,7 +102,7 @@ def mark_slots(clusters: int) -> np.ndarray:
     return np.arange(-(-clusters // ROUND_UP) * ROUND_UP) < clusters
 
 
-def inside(method: Method, init: Init[Any], round: Round[Any]) -> Method:
+def inside(method: Method, init: Callable[..., Any], round: Callable[..., Any]) -> Method:
     """Return the method on states that remember more, whose field `inner` is its own state. `init` and `round` make such states."""
 
     def read(function: Callable[..., Any] | None) -> Any:
