@@ -79,6 +79,8 @@ class Tuned(NamedTuple):
     ids: tuple[int, ...]  # Their positions among the clients that `afterwards.Place` gives
     steps: tuple[int, ...]  # After how many local steps each is scored
     solver: Solver  # Trains them
+    unlabelled: bool = False  # Whether they have no labels
+    by_entropy: bool = False  # Whether each takes the model with the least mean entropy of its predictions
 
 
 class Assembled(NamedTuple):

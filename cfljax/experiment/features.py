@@ -10,7 +10,7 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.federation.gather import samples
 from cfljax.lazy import jax, jnp
-from cfljax.models.flat import split_features
+from cfljax.models.features import split_features
 from cfljax.types import Array, Federation, Model, Pool, Split, Tree, View, on_host
 
 BLOCK = 256

@@ -89,6 +89,11 @@ def divide_model(model: Model, table: Iterable[tuple[str, str]], head_apart: boo
     return ModelParts(model.size, tuple(runs), tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2)))
 
 
+def sends_statistics(model: Model, parts: ModelParts | None) -> bool:
+    """Return whether running statistics of batches travel."""
+    return any(parts is None or part_of(model, path)[parts.away].any() for path in model.statistics)
+
+
 def insert_home(parts: ModelParts | None, federation: Federation, client: Array, start: Array) -> Array:
     """Insert the client-side parameters into the model f32[d]."""
     if parts is None or federation.own is None:

@@ -14,9 +14,6 @@ from cfljax.local.optimiser import StepRule
 from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task
 from cfljax.types import Array, Federation, LocalStep, Model, Tree, Updates
 
-Extra = Callable[[Tree, "Samples", "Array | None"], Array]
-"""(parameters, samples, the key of a step) -> f32[B] what is added to the loss of each sample."""
-
 
 class Samples(NamedTuple):
     """Samples of one client, padded to B."""
@@ -30,7 +27,7 @@ class Samples(NamedTuple):
 class Gradient(NamedTuple):
     """The loss of a batch, and the gradient by the parameters."""
 
-    loss: Array  # f32[]: the mean over the samples, without the model's penalty and what a method adds
+    loss: Array  # f32[]: the mean over the samples, without the model's penalty
     samples: Array  # f32[]: the number of samples in the batch, padding left out
     grads: Tree  # The gradient of the mean loss (of the summed loss with `summed`) plus the gradient of the model's penalty
 
@@ -42,22 +39,16 @@ def gather_batch(federation: Federation, client: Array, positions: Array, mask: 
 
 
 def batch_gradient(
-    model: Model,
-    params: Tree,
-    batch: Samples,
-    key: Array | None,
-    count: Array | None = None,
-    summed: bool = False,
-    extra: Extra | None = None,
+    model: Model, params: Tree, batch: Samples, key: Array | None, count: Array | None = None, summed: bool = False
 ) -> Gradient:
     """Compute loss and gradient on a batch. The mean is over the samples of the mask; `count` i32[] is their number, if the caller
-    knows it. `summed`: the gradient of the summed loss. The model's penalty is added once in both cases. `extra`: as for steps."""
+    knows it. `summed`: the gradient of the summed loss. The model's penalty is added once in both cases."""
     count = (jnp.sum(batch.mask) if count is None else count).astype(jnp.float32)
     divisor = jnp.maximum(count, 1.0)
 
     def divided(params: Tree) -> tuple[Array, Array]:
-        whole, loss = loss_sum(model, params, batch, key, extra)
-        return whole if summed else whole / divisor, loss  # the samples' losses are divided, not all numbers of the gradient
+        loss = loss_sum(model, params, batch, key)
+        return loss if summed else loss / divisor, loss  # the samples' losses are divided, not all numbers of the gradient
 
     grads, loss = jax.grad(divided, has_aux=True)(params)
     return _build_gradient(model, params, loss, grads, count, divide=False)
@@ -81,38 +72,31 @@ def full_gradient(
     key: Array | None = None,
     summed: bool = False,
     weights: Array | None = None,
-    extra: Extra | None = None,
 ) -> Gradient:
     """Compute loss and gradient on all training samples of a client. `whole` is the result of `whole_batch`; if it is None, the
     samples are taken tile by tile, and the client's number of samples determines the number of tiles."""
     if whole is not None:
-        return batch_gradient(model, params, whole, key, summed=summed, extra=extra)
+        return batch_gradient(model, params, whole, key, summed=summed)
     count = federation.train.count[client]
 
     def tile(i: Array, total: Tree) -> Tree:
         positions = i * MAX_TILE + jnp.arange(MAX_TILE)
         batch = gather_batch(federation, client, positions, positions < count, weights)
-        here = None if key is None else keys.fold(key, "tile", i)
-        (_, loss), grads = jax.value_and_grad(loss_sum, 1, has_aux=True)(model, params, batch, here, extra)
-        return jax.tree.map(jnp.add, total, (loss, grads))
+        part = jax.value_and_grad(loss_sum, 1)(model, params, batch, None if key is None else keys.fold(key, "tile", i))
+        return jax.tree.map(jnp.add, total, part)
 
     zero = (jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
     loss, grads = jax.lax.fori_loop(0, -(-count // MAX_TILE), tile, zero)
     return _build_gradient(model, params, loss, grads, count.astype(jnp.float32), divide=not summed)
 
 
-def loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None, extra: Extra | None = None) -> tuple[Array, Array]:
-    """Compute the weighted sum of the samples' losses with and without `extra`, f32[] each."""
+def loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None) -> Array:
+    """Compute the weighted sum of the samples' losses, f32[]."""
     mask = (batch.mask,) if model.statistics and key is not None else ()
     losses = model.loss(model.forward(params, batch.x, key, *mask), batch.y)
-
-    def total(losses: Array) -> Array:
-        if batch.weight is not None:
-            losses = batch.weight * losses
-        return jnp.sum(jnp.where(batch.mask, losses, 0.0))
-
-    loss = total(losses)
-    return loss if extra is None else loss + total(extra(params, batch, key)), loss
+    if batch.weight is not None:
+        losses = batch.weight * losses
+    return jnp.sum(jnp.where(batch.mask, losses, 0.0))
 
 
 def _build_gradient(model: Model, params: Tree, loss: Array, grads: Tree, count: Array, divide: bool) -> Gradient:

@@ -62,8 +62,7 @@ class APFL(AtHome):
         numbers = LocalStep.of(hyper)
         move = make_stepper(rule, numbers, ())
 
-        def begin(start: Tree, home: Array | None) -> Carry:
-            assert home is not None
+        def begin(start: Tree, home: Array) -> Carry:
             return start_at(rule, start, None), start_at(rule, model.unravel(home[:-1]), None), home[-1], jnp.bool_(True)
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:

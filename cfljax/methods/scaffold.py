@@ -51,8 +51,7 @@ class Scaffold(Controlled):
         numbers = LocalStep.of(hyper)
         decay, move = numbers.weight_decay, make_stepper(rule, numbers._replace(weight_decay=None), ())
 
-        def begin(start: Tree, home: Array | None) -> Carry:
-            assert home is not None
+        def begin(start: Tree, home: Array) -> Carry:
             return start_at(rule, start, None), model.unravel(home), jax.tree.map(jnp.zeros_like, start), jnp.float32(0)
 
         def step(gradient: GradientAt, carry: Carry) -> tuple[Carry, Array]:

@@ -11,7 +11,7 @@ import numpy as np
 from cfljax.errors import StoreError
 from cfljax.report.comparison import headline_of
 from cfljax.report.configurations import Configuration, Unit
-from cfljax.results.frames import NEW, number
+from cfljax.results.frames import NEW, new_steps, number
 from cfljax.results.statistics import mean_and_deviation
 
 MOST_CURVES = 24
@@ -137,7 +137,7 @@ def _scale_seconds(made: Sequence[tuple[Unit, float]]) -> float:
 
 
 def _read_newcomers(summary: Mapping[str, object]) -> _Points:
-    found = {int(name.rpartition("_")[2]): number(value) for name, value in summary.items() if name.startswith(NEW)}
+    found = {s: number(value) for name, value in summary.items() if name.startswith(NEW) and (s := new_steps(name)) >= 0}
     steps = sorted(found)
     return _Points(np.array(steps, float), np.array([found[each] for each in steps], float))
 

@@ -46,5 +46,9 @@ def read(
         pictures = changes_once([run_pictures(configuration, problems) for configuration in drawn])
     said = [str(w.message) for w in caught if issubclass(w.category, DamagedWarning)] + problems
     columns = [column for column in COLUMNS if maximum or column.key != MAXIMUM]
+    if names:
+        from cfljax.report.asked import compute_columns
+
+        columns += compute_columns(names, collected.units)
     table = rows(collected.configurations, columns)
     return ReportData(collected, only(table, names) if names else table, drawn, lines, pictures, list(dict.fromkeys(said)), target)
