@@ -152,7 +152,8 @@ def with_devices(run: Run, federation: Federation) -> Federation:
 def _newcomers(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
     if run.data.new_clients is None:
         return None
-    return Tuned(tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist()), run.data.new_clients.steps, solver)
+    ids, new = tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist()), run.data.new_clients
+    return Tuned(ids, new.steps, solver, not new.shots, new.rule is not None and not run.options.places_unlabelled)
 
 
 def _finetuned(run: Run, federation: Federation, solver: Solver) -> Tuned | None:

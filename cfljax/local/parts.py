@@ -28,10 +28,8 @@ BODY, HEAD, NORM = "body", "head", "norm"
 class ModelParts:
     """Who shares which numbers of the flat parameter vector. Static: equal divisions are equal."""
 
-    size: int
-    """The number d of parameters."""
-    runs: tuple[tuple[int, int, str], ...]
-    """(begin, end, kind) of consecutive numbers of one kind, in their order."""
+    size: int  # The number d of parameters
+    runs: tuple[tuple[int, int, str], ...]  # (begin, end, kind) of consecutive numbers of one kind, in their order
     head: tuple[tuple[int, int], ...] = ()
     """(begin, end) of the numbers of the head, for schedules that train it apart from the body."""
 

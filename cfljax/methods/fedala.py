@@ -28,8 +28,8 @@ from cfljax import keys
 from cfljax.lazy import jnp
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import AVERAGES, Ask, AtHome, GradientAt, Kept, OwnSteps, StepRule, Work, entry, option
-from cfljax.types import Array, Hyper, Jobs, LocalStep, Model, Tree
+from cfljax.round.recipes import AVERAGES, Ask, AtHome, GradientAt, Kept, OwnSteps, StepRule, Work, entry, jobs_from, option
+from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Zhang et al. 2023"
 Learning = tuple[Array, Array]
@@ -59,7 +59,8 @@ class FedALA(AtHome):
         """Learn W, but not before the first training."""
         home, cohort = state.home[ask.cohort.ids], ask.cohort
         share = ask.hyper["share"] * jnp.where(home[:, -1] == 1, 1.0, 1 / self.first_epochs)
-        jobs = Jobs(cohort.ids, cohort.mask & (home[:, -1] > 0), share, state.w, jnp.zeros_like(cohort.ids), home=home)
+        drawn = cohort._replace(mask=cohort.mask & (home[:, -1] > 0), work=share)
+        jobs = jobs_from(drawn, state.w, jnp.zeros_like(cohort.ids), home=home)
         solver = ask.solver.with_work(Work(self.first_epochs, None, ask.solver.work.batch))
         learner = solver.with_own_steps(lambda hyper, _: self.learn(solver.model, hyper))
         learned = learner.train(keys.fold(ask.key, "weights"), ask.federation, jobs, ask.hyper).home
@@ -82,8 +83,7 @@ class FedALA(AtHome):
         """From the mixture."""
         move, d = make_stepper(rule, LocalStep.of(hyper), ()), model.size
 
-        def begin(start: Tree, home: Array | None) -> tuple[Position, Array]:
-            assert home is not None
+        def begin(start: Tree, home: Array) -> tuple[Position, Array]:
             return start_at(rule, model.unravel(mixture(model.ravel(start), home)), None), home
 
         def step(gradient: GradientAt, at: tuple[Position, Array]) -> tuple[tuple[Position, Array], Array]:

@@ -21,9 +21,8 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.lazy import jax, jnp
-from cfljax.local.gradients import Samples
 from cfljax.local.train import Position, make_stepper, start_at
-from cfljax.models.flat import features_of
+from cfljax.models.features import with_features
 from cfljax.round.recipes import AVERAGES, AtHome, GradientAt, OwnSteps, StepRule, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
@@ -44,19 +43,19 @@ class Moon(AtHome):
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """On the model that was sent; afterwards it is the last model."""
-        move, (features, _) = make_stepper(rule, LocalStep.of(hyper), ()), features_of(model)
+        move, (both, width) = make_stepper(rule, LocalStep.of(hyper), ()), with_features(model)
 
-        def begin(start: Tree, home: Array | None) -> Carry:
-            assert home is not None
+        def begin(start: Tree, home: Array) -> Carry:
             return start_at(rule, start, None), start, model.unravel(home)
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
-            def contrast(params: Tree, batch: Samples, key: Array | None) -> Array:
-                z, *others = (features(each, batch.x, key) for each in (params, *at[1:]))
-                near, far = (cosine(z, other) for other in others)
-                return hyper["mu"] * jax.nn.softplus((far - near) / hyper["tau"])
+            def forward(params: Tree, x: Array, key: Array | None = None, mask: Array | None = None) -> Array:
+                made = both(params, x, key, mask)
+                near, far = (cosine(made[:, :width], both(other, x, key)[:, :width]) for other in at[1:])
+                return jnp.column_stack([made, hyper["mu"] * jax.nn.softplus((far - near) / hyper["tau"])])
 
-            found = gradient(at[0].params, extra=contrast)
+            loss = lambda made, y: model.loss(made[:, width:-1], y) + made[:, -1]  # noqa: E731
+            found = gradient(at[0].params, of=model._replace(forward=forward, loss=loss))
             return (move(at[0], found), *at[1:]), found.loss
 
         return OwnSteps(begin, step, lambda at: (at[0].params, model.ravel(at[0].params)))

@@ -180,50 +180,6 @@ def find_head(model: Model) -> str | None:
         return None
 
 
-def split_features(model: Model) -> tuple[Callable[..., tuple[Array, Array]], int]:
-    """Return ((params of the network, x f32[B, ...], key) -> (f32[B, width] the head's inputs, f32[B, outputs] the logits), width).
-    A key means training; without it nothing is random. A SpecError if the head cannot be found."""
-    forward, path = model.forward, head_of(model).split("/")
-    width = dict(paths_of(model))["/".join([*path, "kernel"])].shape[0]
-    if isinstance(forward, NetForward) and (body := forward.net.body) is not None:
-        return lambda params, x, key=None: (body(params, x), forward(params, x, key)), width
-    from flax import linen as nn
-
-    if not isinstance(forward, NetForward) or not isinstance(forward.net.network, nn.Module):
-        raise SpecError(f'model "{model.name}" is not a flax.linen module, so its features are unknown; take another model')
-
-    def both(params: Tree, x: Array, key: Array | None = None) -> tuple[Array, Array]:
-        found = []
-
-        def look(
-            next_fun: Callable[..., Array], args: tuple[Array, ...], kwargs: dict[str, Array], context: nn.module.InterceptorContext
-        ) -> Array:
-            if context.method_name == "__call__" and list(context.module.path) == path:
-                found.append(args[0])
-            return next_fun(*args, **kwargs)
-
-        with nn.intercept_methods(look):
-            logits = forward(params, x, key)
-        return found[0] if len(found) == 1 and found[0].ndim == 2 else jnp.zeros((len(x), 0)), logits
-
-    return both, width
-
-
-def features_of(model: Model) -> tuple[Callable[..., Array], int]:
-    """Return ((params, x f32[B, ...][, key]) -> f32[B, width] the head's inputs, as `split_features` finds them, width). Raises a
-    SpecError for models without a body or a head."""
-    mask_head(model)
-    both, width = split_features(model)
-
-    def features(params: Tree, x: Array, key: Array | None = None) -> Array:
-        found = both(params, x, key)[0]
-        if found.shape[1] != width:
-            raise SpecError(f'model "{model.name}": its head is not its last step, once for each sample; take another model')
-        return found.astype(jnp.float32)
-
-    return features, width
-
-
 def make_flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Array], Callable[[Array], Tree]]:
     """Return (d, ravel: params -> f32[d], unravel: f32[d] -> params) for a tree of shapes, in the order of JAX's `ravel_pytree`.
     Unlike that function's `unravel`, this one needs no parameters and accepts float64."""

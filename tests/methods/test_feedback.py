@@ -109,7 +109,7 @@ def test_parts_that_stay_at_home_are_never_fed_back():
     assert not residual[:, home].any() and residual[:, ~home].any()
 
 
-SENDS = [name for name in METHODS if name not in (*REFUSED, "local")]
+SENDS = [name for name in METHODS if name not in REFUSED and METHODS.entry(name).options.sends]
 
 
 @pytest.mark.parametrize("name", every(SENDS, often=("ifca",)))

@@ -9,7 +9,7 @@ from safetensors.numpy import save
 
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.models import MODELS, build
-from cfljax.models.flat import features_of, split_features
+from cfljax.models.features import split_features, with_features
 from cfljax.models.options import ModelOptions
 from cfljax.models.started import POOLED_MODELS, Adapters, apply_start, common_options, to_head_model
 from cfljax.models.weights import read_arrays, read_start
@@ -184,10 +184,9 @@ def test_every_model_has_a_head_that_makes_its_outputs_of_the_features_of_a_froz
     both, width = split_features(network)
     x, _ = batch(shape, classes)
     if name != "mclr":
-        features = features_of(network)[0]
-        seen, trained = (features(network.unravel(flat), x, key) for key in (None, jax.random.key(2)))
-        np.testing.assert_array_equal(seen, both(network.unravel(flat), x)[0])
-        assert trained.shape == (len(x), width) and np.isfinite(trained).all()
+        seen, trained = (with_features(network)[0](network.unravel(flat), x, key) for key in (None, jax.random.key(2)))
+        np.testing.assert_array_equal(seen, np.concatenate(both(network.unravel(flat), x), axis=1))
+        assert trained.shape == seen.shape and np.isfinite(trained).all()
     alone = to_head_model(network, divided, classes, width)
     assert alone.size == divided.size == width * (1 if classes == 2 else classes) + (1 if classes == 2 else classes)
 
