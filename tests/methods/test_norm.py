@@ -28,7 +28,10 @@ NORM = np.arange(MODEL.size) < 4 * WIDTH
 STATISTICS = NORM & (np.arange(MODEL.size) // WIDTH % 3 > 0)
 
 
-@pytest.mark.parametrize(("name", "options"), [("fedbn", {}), ("fedavg", {}), rarely("ifca", {"clusters": 3, "average": "samples"})])
+IFCA = rarely("ifca", {"clusters": 3, "average": "samples"})
+
+
+@pytest.mark.parametrize(("name", "options"), [("fedbn", {}), ("fedavg", {}), IFCA])
 def test_batch_statistics_follow_the_plain_program(name, options):
     out = play.rounds(name, federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, **options)
     kinds = np.where(NORM & (name == "fedbn"), "client", "cluster")
