@@ -50,7 +50,7 @@ def compile_programs(target: str, spec: Row) -> Iterator[Any]:
     from cfljax.config import read_spec
     from cfljax.devices.machine import describe_machine
     from cfljax.devices.mesh import Shape
-    from cfljax.engine import compiling, simulate
+    from cfljax.engine import groups, program
     from cfljax.engine.groups import Group, group_width, slice_runs
     from cfljax.experiment import assemble, batching
 
@@ -69,12 +69,12 @@ def compile_programs(target: str, spec: Row) -> Iterator[Any]:
     with jax.enable_x64(False), jax.threefry_partitionable(True):
         parts = assemble.assemble(batch.first, batch.width, machine)
         parts = parts._replace(federation=jax.tree.map(np.asarray, parts.federation))
-        group = simulate.make_group(parts, batch.seeds, batch.hypers)
+        group = groups.make_group(parts, batch.seeds, batch.hypers)
         made: list[tuple[Any, Any]] = []
-        compiling.compile_later = lambda f, forms, *_, **__: made.append((f, forms)) or Later()  # type: ignore[func-returns-value]
+        program.compile_later = lambda f, forms, *_, **__: made.append((f, forms)) or Later()  # type: ignore[func-returns-value]
         group = Group(*slice_runs(tuple(group), 0, group_width(parts, group.keys.shape[0])))
         with contextlib.suppress(InterruptedError):
-            compiling.compile_programs(parts, group, parts.federation)
+            program.compile_programs(parts, group, parts.federation)
         for f, forms in made[:2]:
             if parts.mesh is None:
                 alone = jax.sharding.NamedSharding(jax.sharding.Mesh(np.array(devices[:1]), ("alone",)), jax.P())

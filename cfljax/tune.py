@@ -1,5 +1,5 @@
 """`python -m cfljax.tune`; `cfljax.tune(...)` works as well, whether or not this module has been imported."""
 
-from cfljax.commands.cli import command_or_function
+from cfljax.commands.process import command_or_function
 
 command_or_function(__name__, "tune")

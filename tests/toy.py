@@ -6,6 +6,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen
 
 from cfljax import data, keys, models
 from cfljax.federation import PARTITIONS
@@ -29,6 +30,30 @@ def federation(partition="quantity", seed=0, source=None, normalise="none", **op
 def model(hidden=None, features=6, classes=4):
     name, options = ("mclr", None) if hidden is None else ("mlp", {"hidden": [hidden]})
     return models.build(name, options, (features,), classes)
+
+
+class Batched(linen.Module):
+    """A dense layer with batch normalisation, and a head."""
+
+    width: int
+    classes: int
+
+    @linen.compact
+    def __call__(self, x, train=False):
+        x = linen.BatchNorm(use_running_average=not train, momentum=0.8)(linen.Dense(self.width)(x))
+        return linen.Dense(self.classes)(linen.relu(x))
+
+
+@functools.cache
+def batched_model(width=7, features=6, classes=4):
+    return models.from_module(Batched(width, classes), (features,), classes, name="batched")
+
+
+def named_model(method, usual):
+    """The model of a spec: the usual one, or for FedBN one that has layers of normalisation."""
+    if method == "fedbn" and "batched" not in models.MODELS:
+        models.MODELS.add("batched", lambda options, sample_shape, classes: Batched(4, classes))
+    return {"name": "batched"} if method == "fedbn" else usual
 
 
 def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, stream=0, lanes=None, summed=False, quick=False, **more):

@@ -1,11 +1,8 @@
-"""The console command: `cfljax sweep`, `cfljax run`, … are `python -m cfljax.sweep`, `python -m cfljax.run`, … Four of these
-modules are functions, too: `cfljax.sweep(...)`, `cfljax.tune(...)`, `cfljax.run(...)`, `cfljax.load(...)`."""
+"""The console command: `cfljax sweep`, `cfljax run`, … are `python -m cfljax.sweep`, `python -m cfljax.run`, …"""
 
 from __future__ import annotations
 
-import importlib
 import sys
-import types
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -47,16 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"cfljax: {name}: there is no such command{suggest(name, [*COMMANDS, 'completion'])}", file=sys.stderr)
         return 2
-    return _run(name, f"cfljax {name}", words[1:])
-
-
-def run_module(name: str) -> NoReturn:
-    """Run the command as `python -m cfljax.NAME` does, and exit."""
-    main_module = getattr(sys.modules["__main__"], "__spec__", None)  # in a notebook that runs this module it is another
-    if getattr(main_module, "name", "") == f"cfljax.{name}":
-        process.answer_signals()
-        lazy.wait()
-    sys.exit(_run(name, f"python -m cfljax.{name}", None))
+    return process.run_command(name, f"cfljax {name}", words[1:])
 
 
 def run_program() -> NoReturn:
@@ -64,27 +52,6 @@ def run_program() -> NoReturn:
     process.answer_signals()
     lazy.wait()
     sys.exit(main())
-
-
-class _CallableModule(types.ModuleType):
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        from cfljax import api
-
-        return getattr(api, self.__name__.rpartition(".")[2])(*args, **kwargs)
-
-
-def command_or_function(name: str, command: str) -> None:
-    """Make the module `name` what it is imported as: run the command if it is `__main__`, else let it be called like the
-    function of `cfljax.api` that has its name."""
-    if name == "__main__":
-        run_module(command)
-    else:
-        sys.modules[name].__class__ = _CallableModule
-
-
-def _run(name: str, prog: str, arguments: Sequence[str] | None) -> int:
-    module = importlib.import_module(f"cfljax.commands.{name}")
-    return process.main(module.run, module.parser(prog), arguments)
 
 
 def _completion(words: list[str]) -> int:

@@ -12,10 +12,13 @@ from cfljax.commands import COMMANDS, read_starter
 from cfljax.config.values import Field, list_fields
 from cfljax.data import SOURCES
 from cfljax.federation import PARTITIONS
+from cfljax.federation.presets import PRESETS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
 
-NAMES: dict[str, Iterable[str]] = {"data.name": SOURCES, "data.partition": PARTITIONS, "model.name": MODELS, "method": METHODS}
+NAMES: dict[str, Iterable[str]] = {
+    "data.name": SOURCES, "data.partition": [*PARTITIONS, *PRESETS], "model.name": MODELS, "method": METHODS,
+}  # fmt: skip
 """Key of a spec -> the names that it takes."""
 
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfljax.commands.samples import draw_samples, names_of
+from cfljax.config.drift import write_drift
 from cfljax.data import SOURCES, load
 from cfljax.errors import SpecError, StoreError
 from cfljax.federation.common import class_counts
 from cfljax.files import write_whole
+from cfljax.registry.options import show
 from cfljax.types import Parts, Source
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ def describe(name: str, sets: list[str] | None = None, png: str | None = None, s
     counts = seen_counts(parts, source)
     title = " x ".join([config.partition, *(f"{each.name} in {each.options.groups}" for each in config.views)])
     lines = [*_about_source(source), *_about_parts(title, parts, counts)]
+    if config.drift is not None:
+        lines.append(("drift", show(write_drift(config.drift))))
     if png:
         draw(Path(png), f"{name}, {title}", counts, parts.group)
         lines.append(("picture", png))
@@ -46,7 +50,7 @@ def _config(name: str, sets: list[str]) -> Data:
     wrong = [s for s in sets if not s.startswith("data.") or s.startswith("data.name")]
     if wrong:
         raise SpecError(f"--set {wrong[0]}: only options of the data table, as in data.partition=iid")
-    runs = read_spec({"data": {"name": name}, "method": [{"name": "fedavg"}]}, sets).runs()
+    runs = read_spec({"data": {"name": name}, "method": ["fedavg"], "train": {"rounds": 10**9}}, sets).runs()
     if len(runs) != 1:
         raise SpecError("--set: one value per option; a list makes several partitions")
     return runs[0].data

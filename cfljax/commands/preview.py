@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cfljax.config import Spec
+    from cfljax.engine.settings import Assembled
 
 NO_DEVICE_HAS_LESS = 1 << 30
 """Bytes of memory: what methods hold is compared with this machine's memory only if it is more."""
@@ -64,7 +65,6 @@ def explain(spec: Spec, workers: int | None) -> int:
     """Print how each program's clients would be trained on this machine, what each way would cost, and the form of the rounds."""
     from cfljax.devices.cores import use_cores
     from cfljax.devices.machine import describe_machine
-    from cfljax.engine.compiling import explain_form
     from cfljax.experiment import assemble, batching, execution, times
     from cfljax.experiment.model_size import count_run_size
     from cfljax.experiment.widths import batch_limit
@@ -83,8 +83,20 @@ def explain(spec: Spec, workers: int | None) -> int:
             model = assemble.model_of(batch.first, federation)
             name = f"{batch.first.label} on {batch.first.data.name}, {model.name}"
             choice = execution.choose(batch.first, model, federation, machine, batch.width)
-            form = explain_form(assemble.assemble_batch(batch, machine))
+            form = _explain_form(assemble.assemble_batch(batch, machine))
             lines[batch.program_key] = f"{execution.explain(name, choice)}\n  {form}"
     print("\n".join(lines.values()))
     print(times.describe_estimates(times.estimate(batches, sizes)))
     return 0
+
+
+def _explain_form(parts: Assembled) -> str:
+    """Return the form of the rounds, and the rule that chose it, in words."""
+    from cfljax.engine.program import is_split
+
+    if is_split(parts):
+        return "each stage of a round is a program, which methods share: a short run (train.plan.quick) on one device"
+    why = "it has several devices" if parts.mesh is not None else "it is no short run (train.plan.quick)"
+    if not parts.settings.sequential or not parts.plan.sequential:
+        why = "clients or runs train side by side"
+    return f"the rounds between two evaluations are one program: {why}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import importlib
 import io
 import os
 import re
@@ -12,11 +13,12 @@ import signal
 import sys
 import threading
 import time
+import types
 import warnings
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import NoReturn, TextIO
 
+from cfljax import lazy
 from cfljax.errors import CfljaxError
 from cfljax.files import drop_programs
 
@@ -40,6 +42,37 @@ COLLECT_RARELY = (100_000, 50, 100)
 and again is a tenth of a start's work."""
 RAISED: dict[int, type[BaseException]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
 STOPPED = {at: f"{word}; start the same command again to go on" for at, word in zip(RAISED, ("stopped", "terminated"), strict=True)}
+
+
+class _CallableModule(types.ModuleType):
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        from cfljax import api
+
+        return getattr(api, self.__name__.rpartition(".")[2])(*args, **kwargs)
+
+
+def command_or_function(name: str, command: str) -> None:
+    """Make the module `name` what it is imported as: run the command if it is `__main__`, else let it be called like the
+    function of `cfljax.api` that has its name."""
+    if name == "__main__":
+        run_module(command)
+    else:
+        sys.modules[name].__class__ = _CallableModule
+
+
+def run_module(name: str) -> NoReturn:
+    """Run the command as `python -m cfljax.NAME` does, and exit."""
+    main_module = getattr(sys.modules["__main__"], "__spec__", None)  # in a notebook that runs this module it is another
+    if getattr(main_module, "name", "") == f"cfljax.{name}":
+        answer_signals()
+        lazy.wait()
+    sys.exit(run_command(name, f"python -m cfljax.{name}", None))
+
+
+def run_command(name: str, prog: str, arguments: Sequence[str] | None) -> int:
+    """Run a command, which is called `prog`, with these arguments (None: the process's), and return its exit code."""
+    module = importlib.import_module(f"cfljax.commands.{name}")
+    return main(module.run, module.parser(prog), arguments)
 
 
 def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
@@ -136,7 +169,7 @@ def _end(message: str, code: int) -> NoReturn:
     os._exit(code)
 
 
-def _answer(number: int, frame: FrameType | None) -> None:
+def _answer(number: int, frame: types.FrameType | None) -> None:
     """Handle a signal: raise its exception where the program stands. Inside an import it is postponed, as modules written in C
     abort when their initialisation is interrupted. Outside of `_carry_out` nobody would catch it, so the process exits."""
     while frame is not None and frame.f_code is not _carry_out.__code__:

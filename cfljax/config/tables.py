@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from cfljax.config.data import SIDE_TABLES, DataOptions, flatten_sides, make_data
 from cfljax.config.run import Chosen
@@ -16,6 +16,7 @@ from cfljax.config.train import Train
 from cfljax.config.values import Field, Range, expand_axis, list_fields, to_list
 from cfljax.errors import CfljaxError, SpecError, suggest
 from cfljax.federation import PARTITIONS
+from cfljax.federation.presets import PRESETS
 from cfljax.methods import METHODS
 from cfljax.registry.options import Options, Table, Value, check, show
 
@@ -73,15 +74,18 @@ class Draft:
             yield Point(self, dict(zip(self.axes, values, strict=True)))
 
 
-Variant = tuple[dict[str, str], tuple[type, ...]]
-"""(One choice of names, the classes that its options belong to.)"""
+class Variant(NamedTuple):
+    """One choice of names, the classes that its options belong to, and the values of options that the spec does not give."""
+
+    names: dict[str, str]
+    classes: tuple[type, ...]
+    preset: Table = {}
 
 
 def _list_fields(variant: Variant) -> dict[str, Field]:
     """Return the options by name; of a data table also those for one side (`source.clients`)."""
-    names, classes = variant
-    sides_of = zip(SIDE_TABLES, classes, strict=False) if "partition" in names else ()
-    prefixed = [("", cls) for cls in classes] + [(f"{side}.", cls) for side, cls in sides_of]
+    sides_of = zip(SIDE_TABLES, variant.classes, strict=False) if "partition" in variant.names else ()
+    prefixed = [("", cls) for cls in variant.classes] + [(f"{side}.", cls) for side, cls in sides_of]
     return {prefix + key: field for prefix, cls in prefixed for key, field in list_fields(cls).items()}
 
 
@@ -98,8 +102,9 @@ def make_drafts(
             near = elsewhere(key) or suggest(key, {option for option in union if "." not in option} | set(reserved))
             raise SpecError(f"{where}.{key} = {show(table[key])}: there is no such option{near}")
     found = []
-    for (names, classes), fields in zip(variants, own, strict=True):
-        axes = {key: expand_axis(value, fields[key], f"{where}.{key}") for key, value in table.items() if key in fields}
+    for (names, classes, preset), fields in zip(variants, own, strict=True):
+        given = {key: value for key, value in table.items() if key in fields}
+        axes = {key: expand_axis(value, fields[key], f"{where}.{key}") for key, value in (preset | given).items()}
         made = functools.partial(build, names, classes, where)
         found.append(Draft(kind, where, names, fields, axes, made, search_seed))
     return found
@@ -116,14 +121,18 @@ def make_data_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
         partitions = (
             list_names(table, "partition", where) if "partition" in table else [getattr(source, "default_partition", "iid")]
         )
-        for partition in partitions:
-            parts = PARTITIONS.entry(partition, f"{where}.partition").options
-            variants.append(({"name": name, "partition": partition}, (source, parts, DataOptions)))
+        for each in partitions:
+            preset = {} if each in PARTITIONS else dict(PRESETS.get(each, {}))
+            partition = preset.pop("partition", each)
+            if partition not in PARTITIONS:
+                raise SpecError(f'{where}.partition = "{each}": unknown partition' + suggest(each, (*PARTITIONS, *PRESETS)))
+            parts = PARTITIONS.entry(partition).options
+            variants.append(Variant({"name": name, "partition": partition}, (source, parts, DataOptions), preset))
     rest = flatten_sides({k: v for k, v in table.items() if k not in ("name", "partition")}, where)
 
     def elsewhere(key: str) -> str:
         owners = [p for p in PARTITIONS if key in list_fields(PARTITIONS.entry(p).options)]
-        listed = "; ".join(dict.fromkeys(names["partition"] for names, _ in variants))
+        listed = "; ".join(dict.fromkeys(each.names["partition"] for each in variants))
         return f" with partition {listed}; it belongs to {', '.join(owners)}" if owners else ""
 
     return make_drafts("data", where, rest, variants, make_data, search_seed, elsewhere)
@@ -147,13 +156,13 @@ def make_model_drafts(table: Table, where: str, search_seed: int) -> list[Draft]
     from cfljax.models import MODELS
 
     names = list_names(table, "name", where)
-    variants: list[Variant] = [({"name": n}, (MODELS.entry(n, f"{where}.name").options,)) for n in names]
+    variants = [Variant({"name": n}, (MODELS.entry(n, f"{where}.name").options,)) for n in names]
     return make_drafts("model", where, {k: v for k, v in table.items() if k != "name"}, variants, _check_table, search_seed)
 
 
 def make_train_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
     """Make the drafts of the `train` table."""
-    return make_drafts("train", where, table, [({}, (Train,))], _check_table, search_seed)
+    return make_drafts("train", where, table, [Variant({}, (Train,))], _check_table, search_seed)
 
 
 def make_method_draft(table: Table, where: str, defaults: Table, search_seed: int, shared: frozenset[str] = frozenset()) -> Draft:
@@ -163,7 +172,7 @@ def make_method_draft(table: Table, where: str, defaults: Table, search_seed: in
     own = list_fields(cls)
     given = {k: v for k, v in table.items() if k not in RESERVED_KEYS and (k in own or k not in shared)}
     inherited = {k: v for k, v in defaults.items() if k in own and k not in given}
-    return make_drafts("method", where, {**inherited, **given}, [({"name": name}, (cls,))], _check_table, search_seed)[0]
+    return make_drafts("method", where, {**inherited, **given}, [Variant({"name": name}, (cls,))], _check_table, search_seed)[0]
 
 
 def _check_table(names: dict[str, str], classes: tuple[type, ...], where: str, values: Table) -> Chosen | Options:

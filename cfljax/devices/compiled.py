@@ -13,7 +13,7 @@ from cfljax.lazy import Transformed, jax, jit
 from cfljax.types import Tree
 
 MAX_KEPT = 96
-"""The number of results that `remember` keeps: a program takes some memory maps, whose number per process is limited."""
+"""The number of results that are kept: a program takes some memory maps, whose number per process is limited."""
 SHARED_PREFIX = "shared_"
 """The prefix of the names of shared functions in a jaxpr."""
 compilations = 0
@@ -25,27 +25,30 @@ Args = ParamSpec("Args")
 Out = TypeVar("Out")
 
 
-def shared_function(static: tuple[int, ...] = ()) -> Callable[[Callable[Args, Out]], Callable[Args, Out]]:
+def shared_function(static: tuple[int, ...] = ()) -> Callable[[Callable[Args, Out]], Transformed[Args, Out]]:
     """Mark a function as shared: programs that are split (`devices.split`) call it as a separate program. It must depend on its
     arguments only. `static`: the positions of those that are no arrays."""
 
-    def mark(f: Callable[Args, Out]) -> Callable[Args, Out]:
+    def mark(f: Callable[Args, Out]) -> Transformed[Args, Out]:
         f.__name__ = SHARED_PREFIX + f.__name__.strip("_")
-        _shared.append(jit(static_argnums=static)(f))
-        return _shared[-1]
+        shared: Transformed[Args, Out] = jit(static_argnums=static)(f)
+        _shared.append(shared)
+        return shared
 
     return mark
 
 
-def remember(key: Hashable, make: Callable[[], Out]) -> Out:
-    """Return what `make` returned for this key before, or call it. With the key None, always call it."""
-    if key is None:
-        return make()
-    if key not in _kept:
+def recall(key: Hashable) -> Any:
+    """Return what is kept for this key; None: nothing."""
+    return _kept.get(key)
+
+
+def keep(key: Hashable, made: Out) -> Out:
+    """Keep `made` for this key, unless the key is None, and return it."""
+    if key is not None:
         if len(_kept) >= MAX_KEPT:
             forget()
-        _kept[key] = make()
-    made: Out = _kept[key]
+        _kept[key] = made
     return made
 
 
@@ -67,17 +70,13 @@ def compile_later(
 ) -> Future[jax.stages.Compiled]:
     """Trace and lower a jitted function now, for arguments of these shapes, types and shardings, and compile it in a thread. `key`:
     all that is static in f, so that it is compiled once; None: it is not kept. `quick`: compiling takes longer than running."""
+    global compilations
     whole_key = None if key is None else (key, shape_key(forms), quick)
-    if whole_key in _kept and _kept[whole_key].done() and _kept[whole_key].exception():
-        del _kept[whole_key]  # there was no memory then
-
-    def start() -> Future[jax.stages.Compiled]:
-        global compilations
-        compilations += 1
-        options = quick_options() if quick else None
-        return _threads.submit(_compile, f.lower(*forms), options)
-
-    return remember(whole_key, start)
+    kept: Future[jax.stages.Compiled] | None = recall(whole_key)
+    if kept is not None and not (kept.done() and kept.exception()):  # else there was no memory then
+        return kept
+    compilations += 1
+    return keep(whole_key, _threads.submit(_compile, f.lower(*forms), quick_options() if quick else None))
 
 
 def _compile(lowered: jax.stages.Lowered, options: dict[str, str | bool] | None) -> jax.stages.Compiled:

@@ -25,8 +25,7 @@ class Segment(NamedTuple):
     jaxpr: core.ClosedJaxpr
     reads: list[core.Var | core.Literal]
     writes: list[core.Var]
-    shared: str = ""
-    """The name of the shared function that this calls; "": it is between calls."""
+    shared: str = ""  # The name of the shared function that this calls; "": it is between calls
 
 
 class SplitFunction:
@@ -83,6 +82,15 @@ def split_jit(f: Callable[..., Tree]) -> Callable[..., Tree]:
         return made[key](*args)
 
     return call
+
+
+def check_types(before: Tree, after: Tree) -> None:
+    """Raise TypeError if what runs carry has other shapes or types after a round than before it."""
+    types = lambda of: {jax.tree_util.keystr(at): f"{a.dtype}{list(a.shape)}" for at, a in jax.tree.leaves_with_path(of)}  # noqa: E731
+    old, new = types(before), types(after)
+    changed = [f"{name}: {old.get(name)}, then {new.get(name)}" for name in old | new if old.get(name) != new.get(name)]
+    if changed:
+        raise TypeError(f"a round must not change the shapes and types of a state: {'; '.join(changed)}")
 
 
 def _split_jaxpr(closed: core.ClosedJaxpr) -> list[Segment]:

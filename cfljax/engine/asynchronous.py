@@ -14,14 +14,13 @@ first pass only the steps and bytes of the clients that start are used, and XLA 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 from cfljax.engine.settings import Asynchronous, Wall
 from cfljax.engine.wall import MAX_TIMED_CLUSTERS, Go, add, add_by_label, devices_in_round, run_metered, seconds_to_next
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
-from cfljax.types import Array, Cohort, Federation, Flight, Hyper, Info, Tree
+from cfljax.types import Array, ClientState, Cohort, Federation, Flight, Hyper, Info, Tree
 
 DISCOUNTS: dict[str, Callable[[Array, Hyper], Array]] = {
     "none": lambda late, _: jnp.ones_like(late),
@@ -59,17 +58,18 @@ def format_flight(flight: Flight) -> dict[str, Array]:
     return {"staleness": flight.staleness / jnp.maximum(flight.arrived, 1)} | applied
 
 
-def board(flight: Flight, cohort: Cohort) -> Flight:
+def board(flight: Flight, cohort: Cohort) -> Cohort:
     """Put the participants of the cohort into their slots."""
     begun = jnp.where(cohort.mask, cohort.round, flight.begun)
-    return flight._replace(ids=cohort.ids, begun=begun, work=jnp.where(cohort.mask, cohort.work, flight.work))
+    flight = flight._replace(ids=cohort.ids, begun=begun, work=jnp.where(cohort.mask, cohort.work, flight.work))
+    return cohort._replace(kept=cohort.kept._replace(flight=flight))
 
 
-def add_flight(info: Info, flight: Flight) -> Info:
+def add_flight(info: Info, flight: Flight | None) -> Info:
     """Add the flight to the report; a round that is only timed ignores it."""
-    if flight.arrives is None:
-        return info._replace(flight=flight)
-    if info.flight is None:
+    if flight is None or flight.arrives is None:
+        return info._replace(kept=info.kept._replace(flight=flight))
+    if info.kept.flight is None:
         raise SpecError("train.asynchronous: the method mixes no updates by averages(…) and train_and_mix(…); leave it out for it")
     return info
 
@@ -89,11 +89,10 @@ def step(
     assert wall is not None and flight is not None and federation.devices is not None
     before: Flight = flight
     devices = devices_in_round(federation.devices, hyper, wall.elapsed.high, t)
-    here = dataclasses.replace(federation, devices=devices, flight=before)
-    (_, timed), spent = run_metered(go, vector, here, hyper)
-    assert timed.flight is not None
-    new = timed.flight.begun == t
-    there, flight = new | flight.busy, timed.flight
+    (_, timed), spent = run_metered(go, vector, ClientState(devices=devices, flight=before), hyper)
+    assert timed.kept.flight is not None
+    new = timed.kept.flight.begun == t
+    there, flight = new | flight.busy, timed.kept.flight
     each = jnp.stack([spent.own.vectors_up, spent.own.floats_up]) // jnp.maximum(jnp.sum(new), 1)
     # messages sent before a round begins delay all others, too
     left = jnp.where(new, spent.each[flight.ids], jnp.maximum(flight.left - spent.before, 0.0))
@@ -102,12 +101,11 @@ def step(
     order = jnp.lexsort((federation.uid[flight.ids], jnp.where(there, flight.left, jnp.inf)))
     arrives = there & (jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0])) < settings.buffer)  # the earliest
     lasts = jnp.max(flight.left, initial=0.0, where=arrives)
-    lasts = jnp.where(there.any(), lasts, seconds_to_next(here, wall.elapsed.high, t))
+    lasts = jnp.where(there.any(), lasts, seconds_to_next(federation, devices, wall.elapsed.high, t))
     late = jnp.where(arrives, t - flight.begun, 0)
     discount = DISCOUNTS[settings.staleness](late.astype(jnp.float32), hyper)
-    known = dataclasses.replace(here, flight=before._replace(arrives=arrives, discount=discount))
-    state, info = go(known)
-    assert info.flight is not None
+    state, info = go(ClientState(devices=devices, flight=before._replace(arrives=arrives, discount=discount)))
+    assert info.kept.flight is not None
     took = of_clients(jnp.where(there, jnp.minimum(flight.left, lasts), 0.0))
     came = of_clients(arrives.astype(jnp.float32)) > 0
     labels = jnp.where(came, models(state)[1], -1)
@@ -117,7 +115,7 @@ def step(
         busy=add(wall.busy, jnp.sum(took + ahead)),
         waited=add_by_label(wall.waited, labels, lasts - took),
     )
-    after = info.flight._replace(
+    after = info.kept.flight._replace(
         busy=there & ~arrives,
         left=jnp.where(there & ~arrives, flight.left - lasts, 0.0),
         up=flight.up,
@@ -131,4 +129,4 @@ def step(
     vectors, floats = jnp.sum(jnp.where(arrives[:, None], flight.up, 0) - jnp.where(new[:, None], flight.up, 0), axis=0)
     sent = info.traffic
     sent = sent._replace(vectors_up=sent.vectors_up + vectors, floats_up=sent.floats_up + floats)
-    return (state, info._replace(traffic=sent, flight=None)), wall, after
+    return (state, info._replace(traffic=sent)), wall, after

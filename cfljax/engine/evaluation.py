@@ -11,9 +11,8 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.engine import metrics
-from cfljax.engine.program import map_over_runs
 from cfljax.engine.scoring import Scores, least_loss_among, score, score_mixtures
-from cfljax.engine.settings import Settings, View
+from cfljax.engine.settings import Assembled, Settings, View
 from cfljax.federation import cohort
 from cfljax.lazy import jax, jnp
 from cfljax.local.send import attackers
@@ -41,7 +40,7 @@ class Scene(NamedTuple):
 
 
 def make_evaluation(model: Model, settings: Settings, chooses: bool) -> Callable[[View, Hyper, Federation, Array], Scored]:
-    """Make the program evaluate(view, hyper, federation, round) -> Scored, over runs as in `program`. `chooses`: whether there are
+    """Make the program evaluate(view, hyper, federation, round) -> Scored, of one run. `chooses`: whether there are
     clients that never train, and these choose their model (`Method.chooses`)."""
 
     def evaluate(view: View, hyper: Hyper, federation: Federation, t: Array) -> Scored:
@@ -64,7 +63,7 @@ def make_evaluation(model: Model, settings: Settings, chooses: bool) -> Callable
         )
         return scored | {f"own/{name}": value for name, value in metrics.own_metrics(settings.metrics, seen).items()}
 
-    return map_over_runs(evaluate, settings, 2)
+    return evaluate
 
 
 def strip_settings(settings: Settings) -> Settings:
@@ -72,9 +71,10 @@ def strip_settings(settings: Settings) -> Settings:
     return settings.of_programs.without("participants", "discrepancy", "vector_up", "clock", "asynchronous")
 
 
-def some_never_train(federation: Federation) -> bool:
-    """HOST. Return whether there are clients without training data."""
-    return bool(np.any((np.asarray(federation.uid) >= 0) & (np.asarray(federation.train.count) == 0)))
+def chooses(parts: Assembled) -> bool:
+    """HOST. Return whether clients without training data choose a model; federations of one shape may differ in this."""
+    federation = parts.federation
+    return parts.method.chooses and bool(np.any((np.asarray(federation.uid) >= 0) & (np.asarray(federation.train.count) == 0)))
 
 
 def strip_training(federation: Federation) -> Federation:

@@ -3,17 +3,22 @@ accelerator; on a CPU one run, or one run for each group of devices."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from cfljax import keys
+from cfljax.devices import distributed
 from cfljax.devices.mesh import RUNS
-from cfljax.devices.placement import put_on_mesh
+from cfljax.devices.placement import put_on_mesh, shard_federation, use_federation
 from cfljax.devices.spread import runs_spec
 from cfljax.engine.evaluation import SCORED_NUMBERS
 from cfljax.engine.settings import Assembled
-from cfljax.lazy import jax
-from cfljax.types import Tree
+from cfljax.lazy import jax, jnp
+from cfljax.local.send import exact_share, flip_labels
+from cfljax.types import Federation, Tree
 
 
 class Group(NamedTuple):
@@ -101,3 +106,75 @@ def shapes_of(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree
         return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=where)
 
     return jax.tree.map(form, tree)
+
+
+def fetch(arrays: Tree) -> Tree:
+    """Fetch arrays to the host, assembled from the devices of this process, which have all of them."""
+
+    def whole(array: Tree) -> Tree:
+        if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
+            return jax.device_get(array)
+        out = np.empty(array.shape, array.dtype)
+        for part in array.addressable_shards:
+            out[part.index] = part.data
+        return out
+
+    return jax.tree.map(whole, arrays)
+
+
+@contextlib.contextmanager
+def default_flags() -> Iterator[None]:
+    """Reset JAX's flags that decide which numbers a program draws to their defaults: a run's id does not name the user's."""
+    with (
+        jax.enable_x64(False),
+        jax.threefry_partitionable(True),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+    ):
+        yield
+
+
+def make_inputs(
+    parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False
+) -> tuple[Group, Federation]:
+    """Return the starting point of all runs, and the federation on its devices. `alike`: as for `make_group`, in this process."""
+    mesh, federation = parts.mesh, parts.federation
+    on_devices = shard_federation(federation, mesh) if parts.sharded and mesh is not None else put_on_mesh(federation, mesh)
+    with use_federation(on_devices, mesh):
+        group = make_group(parts, seeds, hypers, alike)
+    return (group if alike else group._replace(setup=distributed.broadcast(group.setup))), on_devices
+
+
+def make_group(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False) -> Group:
+    """Return the starting point of all runs, on the host. `alike`: the method prepares the first run, and all share the result."""
+    mesh, settings = parts.mesh, parts.settings
+    missing = 0 if mesh is None else -len(seeds) % mesh.shape.get(RUNS, 1)
+    seeds, hypers = seeds + seeds[-1:] * missing, hypers + hypers[-1:] * missing  # each group of devices has equally many runs
+    hypers = [exact_share(settings.sending, each, parts.federation) for each in hypers]
+    run_keys = keys.root(np.array(seeds))
+    hyper = {name: np.array([h[name] for h in hypers], np.float32) for name in hypers[0]}
+    with jax.default_matmul_precision(settings.precision):
+        setup = _set_up(parts, run_keys, hypers[:1] if alike else hypers)
+    if alike:
+        setup = jax.tree.map(lambda a: np.repeat(a, len(seeds), axis=0), setup)
+    return Group(run_keys, hyper, setup)
+
+
+def _set_up(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]]) -> Tree:
+    """Call the method's setup for all runs: a leading R on every array."""
+    if parts.method.setup is None:
+        return {}
+    each = []
+    for r, hyper in enumerate(hypers):
+        numbers = {name: jnp.float32(value) for name, value in (hyper | {"participants": parts.settings.participants}).items()}
+        each.append(parts.method.setup(run_keys[r], flip_labels(parts.settings.sending, numbers, parts.federation), numbers))
+    return jax.tree.map(_stack, *each)
+
+
+def _stack(*each: Tree) -> np.ndarray:
+    """Stack the runs' arrays; if they differ in their first axis (numbers of clusters found), zeros pad the shorter."""
+    arrays = [np.asarray(e) for e in each]
+    if arrays[0].ndim:
+        longest = max(len(a) for a in arrays)
+        arrays = [np.concatenate([a, np.zeros((longest - len(a), *a.shape[1:]), a.dtype)]) for a in arrays]
+    return np.stack(arrays)

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from cfljax import keys
 from cfljax.devices import distributed
 from cfljax.devices.mesh import RUNS
-from cfljax.devices.placement import put_on_mesh, shard_federation, use_federation
+from cfljax.devices.placement import put_on_mesh, use_federation
+from cfljax.engine import groups, history
 from cfljax.engine.afterwards import score_finetuned, score_newcomers
 from cfljax.engine.clock import Clock
-from cfljax.engine.groups import Group
+from cfljax.engine.evaluation import strip_training
+from cfljax.engine.groups import Group, fetch, make_inputs
 from cfljax.engine.outputs import Output, Seconds, make_output
-from cfljax.engine.resume import Checkpoint, Rows, Spent, check_rows, name_arrays
+from cfljax.engine.program import compile_programs, start_form
+from cfljax.engine.resume import Checkpoint, Rows, Spent, check_rows, name_arrays, restore
 from cfljax.engine.settings import Assembled, Carry, Settings
-from cfljax.engine.simulation import Simulation
-from cfljax.lazy import jax, jnp
-from cfljax.local.send import exact_share, flip_labels
+from cfljax.engine.stopping import Watch
+from cfljax.lazy import jax
+from cfljax.local.send import flip_labels
 from cfljax.types import Federation, Method, Tree
 
 AfterChunk = Callable[[int, np.ndarray], None]
 """Is called after each chunk with (rounds done, accuracy f32[R]: NaN where the chunk did not end with an evaluation)."""
 SaveCheckpoint = Callable[[Callable[[], Checkpoint]], None]
 """Is called after each chunk with a function that makes a checkpoint, and calls it when a checkpoint is due."""
+Evaluated = tuple[Tree, Tree]
+"""(report, scores): an evaluation of a group, still on the device."""
 
 
 def simulate(
@@ -100,64 +104,6 @@ def _make_outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) ->
     return outputs
 
 
-@contextlib.contextmanager
-def default_flags() -> Iterator[None]:
-    """Reset JAX's flags that decide which numbers a program draws to their defaults: a run's id does not name the user's."""
-    with (
-        jax.enable_x64(False),
-        jax.threefry_partitionable(True),
-        jax.numpy_dtype_promotion("standard"),
-        jax.numpy_rank_promotion("allow"),
-    ):
-        yield
-
-
-def make_inputs(
-    parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False
-) -> tuple[Group, Federation]:
-    """Return the starting point of all runs, and the federation on its devices. `alike`: as for `make_group`, in this process."""
-    mesh, federation = parts.mesh, parts.federation
-    on_devices = shard_federation(federation, mesh) if parts.sharded and mesh is not None else put_on_mesh(federation, mesh)
-    with use_federation(on_devices, mesh):
-        group = make_group(parts, seeds, hypers, alike)
-    return (group if alike else group._replace(setup=distributed.broadcast(group.setup))), on_devices
-
-
-def make_group(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False) -> Group:
-    """Return the starting point of all runs, on the host. `alike`: the method prepares the first run, and all share the result."""
-    mesh, settings = parts.mesh, parts.settings
-    missing = 0 if mesh is None else -len(seeds) % mesh.shape.get(RUNS, 1)
-    seeds, hypers = seeds + seeds[-1:] * missing, hypers + hypers[-1:] * missing  # each group of devices has equally many runs
-    hypers = [exact_share(settings.sending, each, parts.federation) for each in hypers]
-    run_keys = keys.root(np.array(seeds))
-    hyper = {name: np.array([h[name] for h in hypers], np.float32) for name in hypers[0]}
-    with jax.default_matmul_precision(settings.precision):
-        setup = _set_up(parts, run_keys, hypers[:1] if alike else hypers)
-    if alike:
-        setup = jax.tree.map(lambda a: np.repeat(a, len(seeds), axis=0), setup)
-    return Group(run_keys, hyper, setup)
-
-
-def _set_up(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]]) -> Tree:
-    """Call the method's setup for all runs: a leading R on every array."""
-    if parts.method.setup is None:
-        return {}
-    each = []
-    for r, hyper in enumerate(hypers):
-        numbers = {name: jnp.float32(value) for name, value in (hyper | {"participants": parts.settings.participants}).items()}
-        each.append(parts.method.setup(run_keys[r], flip_labels(parts.settings.sending, numbers, parts.federation), numbers))
-    return jax.tree.map(_stack, *each)
-
-
-def _stack(*each: Tree) -> np.ndarray:
-    """Stack the runs' arrays; if they differ in their first axis (numbers of clusters found), zeros pad the shorter."""
-    arrays = [np.asarray(e) for e in each]
-    if arrays[0].ndim:
-        longest = max(len(a) for a in arrays)
-        arrays = [np.concatenate([a, np.zeros((longest - len(a), *a.shape[1:]), a.dtype)]) for a in arrays]
-    return np.stack(arrays)
-
-
 def _regroup_rounds(method: Method, settings: Settings) -> tuple[int, ...]:
     return () if method.regroup_after is None else tuple(method.regroup_after(settings.rounds))
 
@@ -172,3 +118,154 @@ def _next_stop(method: Method, settings: Settings, done: int, most: int) -> int:
 
 def _concatenate(rows: list[Rows]) -> Rows:
     return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *rows)
+
+
+class Simulation:
+    """The runs of a batch in their groups, and their progress."""
+
+    def __init__(self, parts: Assembled, whole: Group, federation: Federation, resume: Checkpoint | None):
+        """`whole`: the starting point of all runs. `federation`: on the devices."""
+        self.parts, self.whole, self.federation = parts, whole, federation
+        self.scored_on, self.clients = strip_training(federation), history.extract_clients(parts.federation)
+        self.groups = groups.split_into_groups(parts, whole)
+        self.runs, size = whole.keys.shape[0], self.groups[0].keys.shape[0]
+        self.members = [np.arange(at, at + size) for at in range(0, self.runs, size)]
+        """Which runs are in each group."""
+        programs, self.seconds_compile = compile_programs(parts, self.groups[0], federation)
+        self.programs = [programs] * len(self.groups)
+        self.watch = Watch(parts.settings.stop, self.runs)
+        self.frozen: dict[int, Carry] = {}
+        """What the runs that have ended carry: [1, …] on the host."""
+        self.row: Rows = {}
+        """The last row of the history."""
+        self.accuracy = np.zeros(0)
+        """f32[R, C]: of each client at the last evaluation."""
+        if resume is None:
+            self.carries = [programs.start(*group, federation) for group in self.groups]
+        else:
+            self.carries = self._restore(resume)
+
+    def _restore(self, resume: Checkpoint) -> list[Carry]:
+        """Restore the groups' carries from a checkpoint; runs that had ended are evaluated again, for their clients' scores."""
+        form = start_form(self.parts, self.groups[0])
+        whole = restore(groups.add_runs(form, self.runs), resume.carry)
+        self.carries = self._deal(whole)
+        self.row = {name: each[:, -1:] for name, each in resume.rows.items()}
+        ended = self.watch.see(resume.rows)
+        if len(ended):
+            self.accuracy = np.full((self.runs, len(self.clients.group)), np.nan, np.float32)
+        for r in ended:
+            at, slot = self._locate(r)
+            _, scored = fetch(self._evaluate(at, int(self.watch.ended[r])))
+            self.accuracy[r] = history.client_accuracies(scored)[slot]
+        self.end(ended)
+        return self.carries
+
+    def _deal(self, whole: Carry) -> list[Carry]:
+        return [put_on_mesh(groups.select_runs(whole, members), self.parts.mesh, True) for members in self.members]
+
+    def _locate(self, run: int) -> tuple[int, int]:
+        at = next(at for at, members in enumerate(self.members) if run in members)
+        return at, int(np.argmax(self.members[at] == run))
+
+    def carry(self) -> Carry:
+        """Return the carry of all runs, on the host."""
+        carry: Carry = groups.scatter_runs([fetch(each) for each in self.carries], self.members, self.runs)
+        for r, own in self.frozen.items():
+            carry = jax.tree.map(lambda a, one, r=r: np.concatenate([a[:r], one, a[r + 1 :]]), carry, own)
+        return carry
+
+    def end(self, ended: np.ndarray) -> None:
+        """Freeze these runs. Groups that are computed side by side shrink to the live runs whenever half of them have ended."""
+        for r in ended:
+            at, slot = self._locate(r)
+            self.frozen[int(r)] = fetch(groups.slice_runs(self.carries[at], slot, 1))
+        if len(ended) and not self.parts.settings.sequential:
+            for at in range(len(self.groups)):
+                self._cut_down(at)
+
+    def _cut_down(self, at: int) -> None:
+        members, devices = self.members[at], 1 if self.parts.mesh is None else int(self.parts.mesh.shape.get(RUNS, 1))
+        live = members[self.watch.live[members]]
+        size = len(members)
+        while size % 2 == 0 and size // 2 >= max(len(live), 1) and size // 2 % devices == 0:
+            size //= 2
+        if size == len(members) or not len(live):
+            return
+        here = [int(np.argmax(members == r)) for r in live]
+        here += here[-1:] * (size - len(here))
+        carry = groups.select_runs(fetch(self.carries[at]), np.array(here))
+        self.members[at] = members[here]
+        self.groups[at] = groups.place_group(self.parts, groups.select_runs(tuple(self.whole), self.members[at]))
+        self.programs[at], seconds = compile_programs(self.parts, self.groups[at], self.federation)
+        self.seconds_compile += seconds
+        self.carries[at] = put_on_mesh(carry, self.parts.mesh, True)
+
+    def first_row(self, clock: Clock) -> list[Rows]:
+        """Return the row of the history before the first round, from a timed evaluation."""
+        first = clock.price(self._evaluate, 0, 0)
+        others = [self._evaluate(at, 0) for at in range(1, len(self.groups))]
+        return [self._row(0, dict(enumerate((first, *others))))]
+
+    def advance(self, done: int, stop: int) -> list[Rows]:
+        """Run the rounds from `done` to `stop`, and return their rows. Nothing is fetched from the device before the end."""
+        going_on = [at for at, members in enumerate(self.members) if self.watch.live[members].any()]
+        found = {at: self._advance_group(at, done, stop) for at in going_on}
+        evaluations = [each[0] for each in found[going_on[0]]]
+        rows = [self._row(t, {at: each[i][1] for at, each in found.items()}) for i, t in enumerate(evaluations)]
+        jax.block_until_ready(self.carries)
+        return rows
+
+    def _advance_group(self, at: int, done: int, stop: int) -> list[tuple[int, Evaluated]]:
+        """Return (round, evaluation) of each evaluation."""
+        settings, group, found = self.parts.settings, self.groups[at], []
+        while done < stop:
+            end = min(stop, settings.rounds, (done // settings.eval_every + 1) * settings.eval_every)
+            bounds = put_on_mesh(np.array([done, end], np.int32), self.parts.mesh)
+            program = self.programs[at].rounds
+            self.carries[at], report = program(self.carries[at], group.keys, group.hyper, self.federation, bounds)
+            done = end
+            if done % settings.eval_every == 0 or done == settings.rounds:
+                found.append((done, (report, self._evaluate(at, done)[1])))
+        return found
+
+    def _evaluate(self, at: int, done: int) -> Evaluated:
+        """Evaluate a group after this number of rounds: (a report of zeros, the scores)."""
+        programs, group, state = self.programs[at], self.groups[at], self.carries[at].state
+        at_round = put_on_mesh(np.int32(done), self.parts.mesh)
+        seen = programs.view(state, group.hyper, self.federation, at_round)
+        nothing = {name: np.zeros(a.shape, a.dtype) for name, a in programs.report.items()}
+        scored = programs.evaluate(seen._replace(shares=None), group.numbers, self.scored_on, at_round)
+        mixed = seen.mixture if seen.shares is None else seen.shares
+        return nothing, scored | ({} if mixed is None else {"shares": mixed})
+
+    def _row(self, round: int, evaluated: dict[int, Evaluated]) -> Rows:
+        """Make a row of the history, [R, 1, …], from the evaluations of groups. Runs that have ended keep their values."""
+        settings, found = self.parts.settings, [fetch(each) for each in evaluated.values()]
+        report, scored = groups.scatter_runs(found, [self.members[at] for at in evaluated], self.runs)
+        accuracy = history.client_accuracies(scored)
+        clients = self.clients.at(round)
+        row = history.make_row(clients, report, scored, self.programs[0].models, round, settings.label_history)
+        row |= history.count_moves(self.clients, len(accuracy), round, settings.eval_every)
+        row = {name: each[:, None] for name, each in row.items()}
+        ended = list(self.frozen)
+        if ended:
+            accuracy[ended] = self.accuracy[ended]
+            for name in row.keys() - {"round"}:
+                row[name][ended] = self.row[name][ended]
+        self.accuracy, self.row = accuracy, row
+        return row
+
+    def regroup(self, done: int) -> None:
+        """Let the method's host step change the state of each live run, as process 0 computes it."""
+        parts, carry, states = self.parts, self.carry(), []
+        assert parts.method.regroup is not None
+        with use_federation(self.federation, parts.mesh):
+            for r in range(self.runs):
+                state, numbers = jax.tree.map(lambda a, r=r: a[r], (carry.state, self.whole.hyper))
+                if r not in self.frozen:
+                    seen = flip_labels(parts.settings.sending, numbers, parts.federation.at(done))
+                    state = parts.method.regroup(keys.fold(self.whole.keys[r], "regroup", done), state, seen, numbers, done)
+                states.append(state)
+        state = jax.tree.map(lambda *each: np.stack([np.asarray(e) for e in each]), *states)
+        self.carries = self._deal(distributed.broadcast(carry._replace(state=state)))

@@ -10,7 +10,6 @@ round begins, come on top: the time that one client takes to send them."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,14 +18,14 @@ from cfljax.errors import SpecError
 from cfljax.federation import cohort
 from cfljax.lazy import jax, jnp
 from cfljax.local.meter import Meter, meter_steps
-from cfljax.types import Array, Devices, Federation, Hyper, Info, Traffic, Tree
+from cfljax.types import Array, ClientState, Devices, DevicesNow, Federation, Hyper, Info, Traffic, Tree
 
 MAX_TIMED_CLUSTERS = 64
 """With more models than these, the waiting time of each cluster is not recorded."""
 CLOCK_ERROR = 2.0**-21
 """The largest relative rounding error of the clock: four steps of float32."""
-Go = Callable[[Federation], tuple[Tree, Info]]
-"""Computes a round on a federation: (state after it, report)."""
+Go = Callable[[ClientState], tuple[Tree, Info]]
+"""Computes a round, given the devices and the updates in flight: (state after it, report)."""
 
 
 class Spent(NamedTuple):
@@ -64,16 +63,15 @@ def run_timed(
     """Run round t and move the clock: ((state, report), the clock). `vector`: bytes of a vector (down, up)."""
     assert wall is not None and federation.devices is not None
     devices = devices_in_round(federation.devices, hyper, wall.elapsed.high, t)
-    here = dataclasses.replace(federation, devices=devices)
-    (state, info), spent = run_metered(go, vector, here, hyper)
+    (state, info), spent = run_metered(go, vector, ClientState(devices=devices), hyper)
     if "clock.deadline_s" not in hyper:
         lasts, late = jnp.max(spent.each, initial=0.0), jnp.zeros_like(spent.who)
     else:  # of the round above only the counts are used: XLA leaves the training out
         deadline = hyper["clock.deadline_s"]
         late = spent.who & (spent.each > deadline)
-        state, info = go(dataclasses.replace(here, devices=dataclasses.replace(devices, late=late)))
+        state, info = go(ClientState(devices=devices._replace(late=late)))
         lasts = jnp.minimum(jnp.max(spent.each, initial=0.0), deadline)
-    lasts = jnp.where(spent.who.any(), lasts, seconds_to_next(here, wall.elapsed.high, t))
+    lasts = jnp.where(spent.who.any(), lasts, seconds_to_next(federation, devices, wall.elapsed.high, t))
     each = jnp.minimum(spent.each, lasts)
     waited = add_by_label(wall.waited, jnp.where(spent.who & ~late, models(state)[1], -1), lasts - each)
     elapsed, busy = add(wall.elapsed, lasts + spent.before), add(wall.busy, jnp.sum(each))
@@ -81,14 +79,14 @@ def run_timed(
     return (state, info), Wall(elapsed, busy, so_far, waited)
 
 
-def devices_in_round(devices: Devices, hyper: Hyper, now: Array, t: Array) -> Devices:
-    """Set the speed and availability of the devices in round t, which begins at `now` f32[] seconds."""
+def devices_in_round(devices: Devices, hyper: Hyper, now: Array, t: Array) -> DevicesNow:
+    """Return the speed and availability of the devices in round t, which begins at `now` f32[] seconds."""
     speed = jnp.exp(hyper["clock.spread"] * devices.pace)
     if devices.times is None or devices.available is None or devices.factor is None:
-        return dataclasses.replace(devices, speed=speed)
+        return DevicesNow(speed)
     at = reached_second(now) if devices.by_seconds else t.astype(jnp.float32)
     row = jnp.searchsorted(devices.times, at, side="right") - 1
-    return dataclasses.replace(devices, speed=speed * devices.factor[row], there=devices.available[row])
+    return DevicesNow(speed * devices.factor[row], devices.available[row])
 
 
 def reached_second(now: Array) -> Array:
@@ -105,34 +103,33 @@ def client_seconds(steps: Array, speed: Array, sent: Traffic, number: Array, vec
     return steps * (hyper["clock.step_ms"] / 1000) / speed + sending
 
 
-def run_metered(go: Go, vector: tuple[float, float], federation: Federation, hyper: Hyper) -> tuple[tuple[Tree, Info], Spent]:
+def run_metered(go: Go, vector: tuple[float, float], kept: ClientState, hyper: Hyper) -> tuple[tuple[Tree, Info], Spent]:
     """Run a round and measure its time, if no client is late."""
+    assert kept.devices is not None
     try:
-        with meter_steps(federation.clients) as meter:
-            state, info = go(federation)
-        return (state, info), _sum_time(meter, info.traffic, vector, federation, hyper)
+        with meter_steps(kept.devices.speed.shape[0]) as meter:
+            state, info = go(kept)
+        return (state, info), _sum_time(meter, info.traffic, vector, kept.devices.speed, hyper)
     except jax.errors.UnexpectedTracerError:
         why = "the method trains inside a loop or branch of JAX, where steps cannot be counted"
         raise SpecError(f"train.clock: {why}; call solver.fit outside of jax.lax and jax.vmap") from None
 
 
-def _sum_time(meter: Meter, traffic: Traffic, vector: tuple[float, float], federation: Federation, hyper: Hyper) -> Spent:
-    devices = federation.devices
-    assert devices is not None and devices.speed is not None
+def _sum_time(meter: Meter, traffic: Traffic, vector: tuple[float, float], speed: Array, hyper: Hyper) -> Spent:
     who = meter.steps > 0
     own = Traffic(*(all_of_it - beside for all_of_it, beside in zip(traffic, meter.beside, strict=True)))
-    each = client_seconds(meter.steps, devices.speed, own, jnp.sum(who), vector, hyper)
+    each = client_seconds(meter.steps, speed, own, jnp.sum(who), vector, hyper)
     before = client_seconds(jnp.float32(0), jnp.float32(1), meter.beside, meter.senders, vector, hyper)
     return Spent(jnp.where(who, each, 0.0), who, before, own)
 
 
-def seconds_to_next(federation: Federation, now: Array, t: Array) -> Array:
+def seconds_to_next(federation: Federation, present: DevicesNow, now: Array, t: Array) -> Array:
     """Return how long a round without participants lasts, f32[]: until a trace's next row in seconds if nobody is there, else 0."""
     devices, here = federation.devices, cohort.present(federation, t)
-    if devices is None or devices.times is None or devices.there is None or not devices.by_seconds:
+    if devices is None or devices.times is None or present.there is None or not devices.by_seconds:
         return jnp.float32(0)
     ahead = jnp.min(jnp.where(devices.times > reached_second(now), devices.times, jnp.inf))
-    away = jnp.any(here) & ~jnp.any(here & devices.there)
+    away = jnp.any(here) & ~jnp.any(here & present.there)
     return jnp.where(away & jnp.isfinite(ahead), ahead - now, 0.0)
 
 

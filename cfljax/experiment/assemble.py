@@ -38,7 +38,7 @@ from cfljax.experiment.several import check_labels, check_mixture
 from cfljax.federation.devices import make_devices
 from cfljax.federation.pack import count_bytes
 from cfljax.lazy import jax
-from cfljax.local.parts import divide_model
+from cfljax.local.parts import divide_model, sends_statistics
 from cfljax.local.products import compute_grams
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
@@ -78,6 +78,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     parts = list_pairs(run.options, run.train)
     d = len(divide_model(model, parts).away) if parts else model.size
     check_labels(run, federation)
+    _check_statistics(run, model, parts)
     settings = _settings(run, federation.clients, d, choice.participants, machine.sequential)
     mesh = make_mesh(machine, shape)
     optimizer, arguments = run.train.optimizer_pair
@@ -120,6 +121,13 @@ def check_tokens(run: Run) -> None:
         raise SpecError(f"model.vocabulary: token {int(most)} is beyond its {vocabulary} tokens; give {int(most) + 1} or more")
 
 
+def _check_statistics(run: Run, model: Model, parts: Pairs) -> None:
+    """Reject noise on running means and variances of BatchNorm."""
+    if run.train.transit.privacy is not None and sends_statistics(model, divide_model(model, parts)):
+        why = 'its noise would destroy the running variances of BatchNorm; keep them at home by parts = { norm = "client" }, '
+        raise SpecError(f'train.privacy with model "{model.name}": {why}or use GroupNorm or LayerNorm')
+
+
 def _warn_of_equal_starts(run: Run, model: Model) -> None:
     """Warn if all clusters start from the same network, because a choice by loss then puts all clients into the first."""
     common = common_options(run.model.options)
@@ -144,7 +152,8 @@ def with_devices(run: Run, federation: Federation) -> Federation:
 def _newcomers(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
     if run.data.new_clients is None:
         return None
-    return Tuned(tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist()), run.data.new_clients.steps, solver)
+    ids, new = tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist()), run.data.new_clients
+    return Tuned(ids, new.steps, solver, not new.shots, new.rule is not None and not run.options.places_unlabelled)
 
 
 def _finetuned(run: Run, federation: Federation, solver: Solver) -> Tuned | None:

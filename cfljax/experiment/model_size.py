@@ -13,8 +13,8 @@ from cfljax.experiment.batching import Size, count_size
 from cfljax.experiment.features import find_samples
 from cfljax.experiment.federations import sample_shape
 from cfljax.files import cache_folder, read_table, write_table
+from cfljax.models.features import split_features
 from cfljax.models.options import common_options
-from cfljax.models.started import split_features
 from cfljax.software import software_hash
 from cfljax.types import Federation, Model
 

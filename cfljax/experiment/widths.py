@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 from cfljax.config import Run
 from cfljax.devices.machine import Machine
-from cfljax.engine.compiling import compile_programs
-from cfljax.engine.groups import split_into_groups
-from cfljax.engine.simulate import default_flags, make_inputs
+from cfljax.engine.groups import default_flags, make_inputs, split_into_groups
+from cfljax.engine.program import compile_programs
 from cfljax.errors import DataError
 from cfljax.experiment.assemble import assemble_batch
 from cfljax.experiment.batching import Batch, make_batches

@@ -7,24 +7,29 @@ import math
 from cfljax import keys
 from cfljax.federation.gather import insertion_points
 from cfljax.lazy import jax, jnp
-from cfljax.types import Cohort, Federation, Flight, Hyper
+from cfljax.types import ClientState, Cohort, Federation, Flight, Hyper
+
+NOTHING = ClientState()
 
 
-def draw(key: jax.Array, federation: Federation, participants: int, round: jax.Array, hyper: Hyper) -> Cohort:
+def draw(
+    key: jax.Array, federation: Federation, participants: int, round: jax.Array, hyper: Hyper, kept: ClientState = NOTHING
+) -> Cohort:
     """Draw `participants` of the clients that have arrived and hold training data, uniformly without replacement. Some of them drop
     out (`dropout`: probability) or do only a part of their local steps (`stragglers`: probability, `straggler_work`). A client that
-    a trace marks as unavailable, or whose update is in flight (`Federation.flight`), is not drawn. A client that would miss the
-    deadline is drawn and left out (`Federation.devices`)."""
+    a trace marks as unavailable, or whose update is in flight (`kept.flight`), is not drawn. A client that would miss the deadline
+    is drawn and left out (`kept.devices`)."""
     eligible = present(federation, round)
-    if federation.devices is not None and federation.devices.there is not None:
-        eligible = eligible & federation.devices.there
-    if federation.flight is not None:
-        return _draw_around_flight(key, federation, federation.flight, eligible, round, hyper)
+    if kept.devices is not None and kept.devices.there is not None:
+        eligible = eligible & kept.devices.there
+    if kept.flight is not None:
+        ids, eligible = _draw_around_flight(key, federation, kept.flight, eligible)
+        return gather(key, federation, ids, eligible, round, hyper, kept)
     if participants >= federation.clients:
         ids = jnp.arange(federation.clients, dtype=jnp.int32)
     else:
         ids = _draw_clients(key, federation, eligible, participants)
-    return gather(key, federation, ids, eligible[ids], round, hyper)
+    return gather(key, federation, ids, eligible[ids], round, hyper, kept)
 
 
 def _draw_clients(key: jax.Array, federation: Federation, eligible: jax.Array, number: int) -> jax.Array:
@@ -33,11 +38,9 @@ def _draw_clients(key: jax.Array, federation: Federation, eligible: jax.Array, n
     return select_highest(jnp.where(eligible, score.astype(jnp.int32), -1), number)
 
 
-def _draw_around_flight(
-    key: jax.Array, federation: Federation, flight: Flight, eligible: jax.Array, round: jax.Array, hyper: Hyper
-) -> Cohort:
-    """Draw as `draw` does while updates are in flight: their clients keep their slots, masked, and others are drawn for the free
-    slots, in order. If there are as many slots as clients, each client has its own."""
+def _draw_around_flight(key: jax.Array, federation: Federation, flight: Flight, eligible: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Draw for the free slots while updates are in flight: (i32[M] clients of all slots, bool[M] those that begin). Clients in
+    flight keep their slots. If there are as many slots as clients, each client has its own."""
     slots, clients = flight.ids.shape[0], federation.clients
     there = jnp.where(flight.busy, flight.ids, clients)
     eligible = eligible & ~jnp.zeros(clients, bool).at[there].set(True, mode="drop")
@@ -46,11 +49,18 @@ def _draw_around_flight(
     else:
         rank = jnp.maximum(jnp.cumsum(~flight.busy) - 1, 0)
         ids = jnp.where(flight.busy, flight.ids, _draw_clients(key, federation, eligible, slots)[rank])
-    return gather(key, federation, ids, eligible[ids] & ~flight.busy, round, hyper)
+    return ids, eligible[ids] & ~flight.busy
 
 
 def draw_inside(
-    key: jax.Array, federation: Federation, labels: jax.Array, clusters: int, most: int, round: jax.Array, hyper: Hyper
+    key: jax.Array,
+    federation: Federation,
+    labels: jax.Array,
+    clusters: int,
+    most: int,
+    round: jax.Array,
+    hyper: Hyper,
+    kept: ClientState = NOTHING,
 ) -> Cohort:
     """Draw up to `most` clients of each cluster without replacement, by everybody's scores: one cluster draws as FedAvg."""
     able = present(federation, round) & (labels >= 0)
@@ -60,7 +70,7 @@ def draw_inside(
     rank = numbers - jnp.searchsorted(belongs, belongs, side="left")
     chosen = (rank < most) & (belongs < clusters)
     front = jnp.argsort(~chosen, stable=True)[: min(federation.clients, clusters * most)]
-    return gather(key, federation, who[front], chosen[front], round, hyper)
+    return gather(key, federation, who[front], chosen[front], round, hyper, kept)
 
 
 def select_highest(scores: jax.Array, number: int) -> jax.Array:
@@ -86,17 +96,25 @@ def present(federation: Federation, round: jax.Array) -> jax.Array:
     return federation.trains & (federation.arrive <= round)
 
 
-def gather(key: jax.Array, federation: Federation, ids: jax.Array, mask: jax.Array, round: jax.Array, hyper: Hyper) -> Cohort:
+def gather(
+    key: jax.Array,
+    federation: Federation,
+    ids: jax.Array,
+    mask: jax.Array,
+    round: jax.Array,
+    hyper: Hyper,
+    kept: ClientState = NOTHING,
+) -> Cohort:
     """Build the cohort of clients ids i32[S] where mask bool[S], after dropout, with stragglers. `key` is the round's."""
     work, uid = jnp.ones(ids.shape), federation.uid[ids]
-    if (devices := federation.devices) is not None:
+    if (devices := kept.devices) is not None:
         mask = mask if devices.there is None else mask & devices.there[ids]
         mask = mask if devices.late is None else mask & ~devices.late[ids]
     if "dropout" in hyper:
         mask = mask & (_uniform(key, "dropout", uid) >= hyper["dropout"])
     if "stragglers" in hyper:
         work = jnp.where(_uniform(key, "straggler", uid) < hyper["stragglers"], hyper["straggler_work"], work)
-    return Cohort(ids, mask, work, jnp.asarray(round, jnp.int32))
+    return Cohort(ids, mask, work, jnp.asarray(round, jnp.int32), kept)
 
 
 def _uniform(key: jax.Array, name: str, uid: jax.Array) -> jax.Array:

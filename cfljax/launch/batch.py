@@ -17,11 +17,12 @@ from cfljax.config.plugins import locate_error
 from cfljax.devices import distributed
 from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import CLIENTS, RUNS
+from cfljax.engine.groups import default_flags
 from cfljax.engine.metrics import score_clustering
 from cfljax.engine.outputs import Output
 from cfljax.engine.resume import CheckpointMismatch
 from cfljax.engine.settings import Assembled
-from cfljax.engine.simulate import default_flags, simulate
+from cfljax.engine.simulate import simulate
 from cfljax.errors import CfljaxError, DataError, StoreError
 from cfljax.experiment import times
 from cfljax.experiment.assemble import assemble_batch

@@ -1,16 +1,16 @@
 """Updates that arrive in a later round than the one that computed them (`train.asynchronous`), as methods see them.
 
-Methods train the participants of a round and mix their updates, and need not know that these are different clients. While the
-federation has a flight (`Federation.flight`), the cohort of a round has a slot for each update in flight. Clients in free slots
-train; `averages` weighs the updates that arrive; `train_and_mix` adds the new updates to the old ones, and mixes them by these
-weights; the report covers the updates that arrive, and carries the flight to the engine."""
+Methods train the participants of a round and mix their updates, and need not know that these are different clients. With
+updates in flight (`ClientState.flight`), the cohort of a round has a slot for each of them. Clients in free slots train; `averages`
+weighs the updates that arrive; `train_and_mix` adds the new updates to the old ones, and mixes them by these weights; the report
+covers the updates that arrive, and carries the flight to the engine."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from cfljax.lazy import jnp
-from cfljax.types import Array, Cohort, Federation, Flight, Jobs, Updates
+from cfljax.types import Array, ClientState, Cohort, Flight, Jobs, Updates
 
 
 class Arriving(NamedTuple):
@@ -23,29 +23,29 @@ class Arriving(NamedTuple):
     discount: Array | None  # f32[S]: factors of their parts of a mean; None: they are 1
 
 
-def known_flight(federation: Federation) -> Flight | None:
+def known_flight(kept: ClientState) -> Flight | None:
     """Return the flight if it is known which updates arrive; None: all updates are mixed in their round."""
-    flight = federation.flight
+    flight = kept.flight
     return None if flight is None or flight.arrives is None else flight
 
 
-def select_arriving(federation: Federation, cohort: Cohort, which: Array) -> Arriving:
+def select_arriving(cohort: Cohort, which: Array) -> Arriving:
     """Return the clients whose updates are mixed in a round with this cohort, which trains for the clusters `which` i32[S]."""
-    if (flight := known_flight(federation)) is None or flight.arrives is None:
+    if (flight := known_flight(cohort.kept)) is None or flight.arrives is None:
         return Arriving(cohort.ids, cohort.mask, cohort.work, which, None)
     work, of = (jnp.where(cohort.mask, new, old) for new, old in ((cohort.work, flight.work), (which, flight.which)))
     return Arriving(cohort.ids, flight.arrives, work, of, flight.discount)
 
 
-def arrived_cohort(federation: Federation, cohort: Cohort) -> Cohort:
+def arrived_cohort(cohort: Cohort) -> Cohort:
     """Return the cohort of the clients whose updates are mixed in this round, for means over them."""
-    flight = known_flight(federation)
+    flight = known_flight(cohort.kept)
     return cohort if flight is None or flight.arrives is None else cohort._replace(mask=flight.arrives)
 
 
-def participating(federation: Federation, cohort: Cohort) -> Array:
+def participating(cohort: Cohort) -> Array:
     """Mark the participants of a round and the clients in flight from earlier ones, bool[S]."""
-    flight = known_flight(federation)
+    flight = known_flight(cohort.kept)
     return cohort.mask if flight is None else cohort.mask | flight.busy
 
 

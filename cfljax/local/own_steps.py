@@ -4,29 +4,30 @@ samples and the number of steps are as in any other training."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cfljax import keys
 from cfljax.lazy import jnp
-from cfljax.local.gradients import Gradient, Samples, batch_gradient, full_gradient, make_batches, whole_batch
 from cfljax.local.optimiser import StepRule
-from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task, all_steps
+from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task
+from cfljax.local.train import Gradient, Samples, batch_gradient, full_gradient, gather_batch, whole_batch
 from cfljax.types import Array, Federation, Hyper, Model, Tree, Updates
 
 
 class GradientAt(Protocol):
     """Gives the gradients of a step."""
 
-    def __call__(self, params: Tree, half: int | None = None) -> Gradient:
+    def __call__(self, params: Tree, half: int | None = None, of: Model | None = None) -> Gradient:
         """Return loss and gradient at these parameters on the step's samples; with `half` 0 or 1 on every second of them, from the
-        first or from the second on (a single sample is in both halves). All gradients of a step have the same crops and dropout."""
+        first or from the second on (a single sample is in both halves). All gradients of a step have the same crops and dropout.
+        `of`: another model with these parameters, for another loss."""
 
 
 class OwnSteps(NamedTuple):
     """The steps of a method, for one client."""
 
-    begin: Callable[[Tree, Array | None], Tree]
-    """(parameters of the start, `Jobs.home` of the client f32[m]) -> what its steps carry."""
+    begin: Callable[[Tree, Any], Tree]
+    """(parameters of the start, `Jobs.home` of the client f32[m] or None) -> what its steps carry."""
     step: Callable[[GradientAt, Tree], tuple[Tree, Array]]
     """(gradients, carry) -> (carry after the step, f32[] the loss of the step for the report)."""
     end: Callable[[Tree], tuple[Tree, Array | None]]
@@ -37,20 +38,17 @@ StepsOf = Callable[[Hyper, StepRule], OwnSteps]
 """(numbers of the run, its optimiser) -> the steps."""
 
 
-def train_by(
-    steps: OwnSteps, model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, in_lines: bool = False
-) -> Stepwise:
-    """Return the training of one client. `in_lines`: as in `train_steps_of`."""
+def train_by(steps: OwnSteps, model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None) -> Stepwise:
+    """Return the training of one client."""
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
-    every = all_steps(course, orders) if orders is not None and orders.in_order else None
-    batch_of = make_batches(federation, task.client, task.weights, every, in_lines)
 
     def visit(at: tuple[Tree, Array], seen: StepSamples | None, number: Array) -> tuple[Tree, Array]:
         key = keys.fold(task.key, "step", number)
         if seen is None:
             gradient, samples = _full_gradients(model, federation, task, course, whole, key), course.samples
         else:
-            gradient, samples = _batch_gradients(model, batch_of(seen, number), seen, key), seen.samples
+            batch = gather_batch(federation, task.client, seen.positions, seen.mask, task.weights)
+            gradient, samples = _batch_gradients(model, batch, seen, key), seen.samples
         carry, loss = steps.step(gradient, at[0])
         return carry, at[1] + loss * samples
 
@@ -65,11 +63,11 @@ def train_by(
 
 
 def _batch_gradients(model: Model, batch: Samples, seen: StepSamples, key: Array) -> GradientAt:
-    def gradient(params: Tree, half: int | None = None) -> Gradient:
+    def gradient(params: Tree, half: int | None = None, of: Model | None = None) -> Gradient:
         if half is None:
-            return batch_gradient(model, params, batch, key, seen.samples)
+            return batch_gradient(of or model, params, batch, key, seen.samples)
         mask, number = _select_half(half, jnp.arange(batch.mask.shape[0]), seen.samples)
-        return batch_gradient(model, params, batch._replace(mask=batch.mask & mask), key, number)
+        return batch_gradient(of or model, params, batch._replace(mask=batch.mask & mask), key, number)
 
     return gradient
 
@@ -77,15 +75,15 @@ def _batch_gradients(model: Model, batch: Samples, seen: StepSamples, key: Array
 def _full_gradients(
     model: Model, federation: Federation, task: Task, course: Course, whole: Samples | None, key: Array
 ) -> GradientAt:
-    def gradient(params: Tree, half: int | None = None) -> Gradient:
+    def gradient(params: Tree, half: int | None = None, of: Model | None = None) -> Gradient:
         if half is None:
-            return full_gradient(model, federation, task.client, params, whole, key, weights=task.weights)
+            return full_gradient(of or model, federation, task.client, params, whole, key, weights=task.weights)
         mask, number = _select_half(half, jnp.arange(federation.train.longest), course.samples)
         weights = jnp.where(mask, course.samples / jnp.maximum(number, 1), 0.0)
         if task.weights is not None:
             weights = weights * task.weights[: federation.train.longest]
         here = None if whole is None else whole._replace(weight=weights)
-        return full_gradient(model, federation, task.client, params, here, key, weights=weights)
+        return full_gradient(of or model, federation, task.client, params, here, key, weights=weights)
 
     return gradient
 

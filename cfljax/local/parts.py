@@ -16,22 +16,20 @@ from cfljax.local import send
 from cfljax.local.schedule import Task
 from cfljax.local.send import Sending
 from cfljax.local.train import Turns
-from cfljax.models.flat import head_of, part_of
+from cfljax.models.flat import mask_head, norm_of, part_of
 from cfljax.types import Array, Federation, Hyper, Jobs, Model, Updates
 
 ALL, CLUSTER, CLIENT, FROZEN = "all", "cluster", "client", "frozen"
 """Who shares a part: all clients, the members of a cluster, or nobody; or it does not train in the rounds."""
-BODY, HEAD = "body", "head"
+BODY, HEAD, NORM = "body", "head", "norm"
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelParts:
     """Who shares which numbers of the flat parameter vector. Static: equal divisions are equal."""
 
-    size: int
-    """The number d of parameters."""
-    runs: tuple[tuple[int, int, str], ...]
-    """(begin, end, kind) of consecutive numbers of one kind, in their order."""
+    size: int  # The number d of parameters
+    runs: tuple[tuple[int, int, str], ...]  # (begin, end, kind) of consecutive numbers of one kind, in their order
     head: tuple[tuple[int, int], ...] = ()
     """(begin, end) of the numbers of the head, for schedules that train it apart from the body."""
 
@@ -67,18 +65,19 @@ class ModelParts:
 
 
 def divide_model(model: Model, table: Iterable[tuple[str, str]], head_apart: bool = False) -> ModelParts:
-    """Divide a model by a table of pairs (name, kind). A name is `body`, `head` or a prefix of the paths of parameters; the longest
-    match counts, and parameters without a match are of kind "cluster". `head_apart`: a schedule trains the head separately."""
+    """Divide a model by a table of pairs (name, kind). A name is `body`, `head`, `norm` or a prefix of the paths of
+    parameters. A path counts before `norm`, `norm` before `body` and `head`, and of paths the longest; parameters without a match
+    are of kind "cluster". `head_apart`: a schedule trains the head separately."""
     kinds = np.full(model.size, CLUSTER, dtype="<U7")
     head = np.zeros(model.size, bool)
     named = dict(table)
     if head_apart or named.keys() & {BODY, HEAD}:
-        head = part_of(model, head_of(model))
-        if head.all():
-            raise SpecError(f'model "{model.name}": has one layer, so its head is all of it and there is no body; use more layers')
+        head = mask_head(model)
         for name, which in ((BODY, ~head), (HEAD, head)):
             kinds[which] = named.get(name, CLUSTER)
-    for name in sorted(named.keys() - {BODY, HEAD}, key=len):
+    if NORM in named:
+        kinds[norm_of(model)] = named[NORM]
+    for name in sorted(named.keys() - {BODY, HEAD, NORM}, key=len):
         kinds[part_of(model, name)] = named[name]
     if not np.isin(kinds, (ALL, CLUSTER)).any():
         if FROZEN in kinds:
@@ -88,6 +87,11 @@ def divide_model(model: Model, table: Iterable[tuple[str, str]], head_apart: boo
     runs = [(int(a), int(b), str(kinds[a])) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     edges = np.flatnonzero(np.diff(np.concatenate([[0], head, [0]])))
     return ModelParts(model.size, tuple(runs), tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2)))
+
+
+def sends_statistics(model: Model, parts: ModelParts | None) -> bool:
+    """Return whether running statistics of batches travel."""
+    return any(parts is None or part_of(model, path)[parts.away].any() for path in model.statistics)
 
 
 def insert_home(parts: ModelParts | None, federation: Federation, client: Array, start: Array) -> Array:
@@ -149,10 +153,9 @@ def send_parts(
     updates: Updates,
 ) -> Updates:
     """Return the updates of one participant as the server receives them. The change of its momentum buffer is sent, too; times `lr`
-    it has the scale of an update. With `one_vector` only the buffer is sent, and the update is computed from it. If the federation
-    has residuals, the update comes with the client's."""
+    it has the scale of an update. With `one_vector` only the buffer is sent, and the update is computed from it. It comes with the
+    client's new residual, if there is one."""
     uid = federation.uid[task.client]
-    residual = None if federation.residual is None else federation.residual[task.client]
 
     def arrive(of: tuple[Array, Array | None, Array | None]) -> tuple[Array, Array | None, Array | None]:
         delta, velocity, left = of
@@ -165,7 +168,7 @@ def send_parts(
         change = receive(sending, parts, hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
         return delta, task.velocity + change, left
 
-    delta, velocity, left = jax.lax.cond(task.mask, arrive, lambda of: of, (updates.delta, updates.velocity, residual))
+    delta, velocity, left = jax.lax.cond(task.mask, arrive, lambda of: of, (updates.delta, updates.velocity, task.residual))
     return updates._replace(delta=delta, velocity=velocity, residual=left)
 
 

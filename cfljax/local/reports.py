@@ -8,7 +8,7 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.flight import arrived_cohort, participating
 from cfljax.local.rounds import Kept, Trained, sizes
 from cfljax.local.send import scatter_kept
-from cfljax.types import Array, Cohort, Federation, Info, Traffic, Updates
+from cfljax.types import Array, ClientState, Cohort, Federation, Info, Traffic, Updates
 
 
 def report(
@@ -36,21 +36,21 @@ def report_trained(
     which = which if trained.flight is None else trained.flight.which
     distance = _distances(trained, which, moved if size == moved.shape[1] else sketch(moved, size))
     info = _make_info(federation, cohort, kept, distance, trained.mixed.nonfinite, traffic, diag)
-    return info if trained.flight is None else info._replace(flight=trained.flight)
+    return info if trained.flight is None else info._replace(kept=info.kept._replace(flight=trained.flight))
 
 
 def _make_info(
     federation: Federation, cohort: Cohort, kept: Kept, distance: Array, nonfinite: Array, traffic: Traffic, diag: dict[str, Array]
 ) -> Info:
     """Report on a round. `distance` f32[S]: of each trained model from its cluster's model after the round."""
-    residual = scatter_kept(federation.residual, cohort, kept.residual)
-    optimiser, there = scatter_kept(federation.optimiser, cohort, kept.optimiser), participating(federation, cohort)
+    rows, there = cohort.kept, participating(cohort)
+    after = ClientState(scatter_kept(rows.residual, cohort, kept.residual), scatter_kept(rows.optimiser, cohort, kept.optimiser))
     lost = jnp.any(there) & ~jnp.any(there & kept.finite)
-    cohort = arrived_cohort(federation, cohort)
+    cohort = arrived_cohort(cohort)
     counted = cohort.mask & kept.finite
     discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, kept.norm)
     loss = mean_loss(federation, cohort, kept.loss)
-    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, kept.finite, kept.home, residual, optimiser)
+    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, kept.finite, kept.home, after)
 
 
 def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:

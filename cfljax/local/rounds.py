@@ -25,33 +25,24 @@ accurate to about 4 % (1/√512)."""
 class Kept(NamedTuple):
     """The values that are kept of each participant's update until the end of the round."""
 
-    loss: Array
-    """f32[S]: the mean training loss."""
-    finite: Array
-    """bool[S]: whether the update has neither NaN nor Inf."""
-    norm: Array
-    """f32[S]: the Euclidean norm of the update."""
+    loss: Array  # f32[S]: the mean training loss
+    finite: Array  # bool[S]: whether the update has neither NaN nor Inf
+    norm: Array  # f32[S]: the Euclidean norm of the update
     moves: Array
     """f32[S, d] the updates, or f32[S, size] sketches. Each of several devices has the rows of the participants that it trained."""
-    home: Array | None = None
-    """f32[S, n]: the updates of client-side parameters; None: there are none."""
-    residual: Array | None = None
-    """f32[S, d]: what compression has dropped of the participants' updates so far; None: it is lost."""
-    optimiser: Array | None = None
-    """f32[S, m]: the states of the participants' optimisers; None: they are lost."""
+    home: Array | None = None  # f32[S, n]: the updates of client-side parameters; None: there are none
+    residual: Array | None = None  # f32[S, d]: what compression has dropped of the participants' updates so far; None: it is lost
+    optimiser: Array | None = None  # f32[S, m]: the states of the participants' optimisers; None: they are lost
 
 
 class Mixing(NamedTuple):
     """How the updates of a round move the clusters' models."""
 
-    mix: Array
-    """f32[K, S]: `mix @ updates` is added to the models."""
-    models: Array
-    """f32[K, d]: the clusters' models before the round."""
+    mix: Array  # f32[K, S]: `mix @ updates` is added to the models
+    models: Array  # f32[K, d]: the clusters' models before the round
     members: Array | None = None
     """f32[K, S]: `members @ buffers` gives the new momentum buffers of the clusters; None: clusters have no buffers."""
-    velocity: Array | None = None
-    """f32[K, d]: the clusters' momentum buffers before the round."""
+    velocity: Array | None = None  # f32[K, d]: the clusters' momentum buffers before the round
 
     def take(self, which: Array) -> Mixing:
         """Select the columns of the participants `which` i32[n]; a −1 gives a column of zeros."""
@@ -62,17 +53,13 @@ class Mixing(NamedTuple):
 class Trained(NamedTuple):
     """The result of a round of training."""
 
-    mixed: Mixed
-    """The clusters' models after the round, and the updates that were left out."""
-    velocity: Array | None
-    """f32[K, d]: the clusters' momentum buffers after the round; None: clusters have no buffers."""
+    mixed: Mixed  # The clusters' models after the round, and the updates that were left out
+    velocity: Array | None  # f32[K, d]: the clusters' momentum buffers after the round; None: clusters have no buffers
     kept: Kept
     dealt: Dealt | None
     """Which device trained which participants; each device keeps the `kept.moves` of its own. None: one device trained all."""
-    plan: Plan
-    """The execution plan by which the participants were trained."""
-    flight: Flight | None = None
-    """The updates in flight, with the new ones; None: all updates have been mixed in their round."""
+    plan: Plan  # The execution plan by which the participants were trained
+    flight: Flight | None = None  # The updates in flight, with the new ones; None: all updates have been mixed in their round
 
 
 Sums = tuple[Array, Array | None]
@@ -93,7 +80,7 @@ def jobs_from(
 ) -> Jobs:
     """Make the jobs of the cohort: participant s starts from `start[which[s]]`, or, if `which` is None, from the model that it
     chooses. The arguments are the fields of `Jobs` with the same names."""
-    return Jobs(cohort.ids, cohort.mask, cohort.work, start, which, anchor, anchor_of, velocity, weights, home)
+    return Jobs(cohort.ids, cohort.mask, cohort.work, start, which, anchor, anchor_of, velocity, weights, home, cohort.kept)
 
 
 def sizes(federation: Federation, cohort: Cohort) -> Array:
@@ -115,10 +102,10 @@ def train_and_mix(
     them (for methods that compare updates), or sketches of SKETCH_LENGTH numbers if participants train in blocks. `rule`: the
     server's rule for these updates, with its own noise, in a round that trains twice with one key; None: the round's."""
     rule, stream = rule or solver.rule(key, hyper), solver.plan.stream
-    if known_flight(federation) is not None:
+    if known_flight(jobs.kept) is not None:
         assert jobs.which is not None and mixing.members is None
         updates = solver.fit(key, federation, jobs, hyper)
-        return _mix_arrived(solver, rule, federation, jobs, updates, jobs.which, mixing, short)
+        return _mix_arrived(solver, rule, jobs, updates, jobs.which, mixing, short)
     if rule.statistic and stream:
         raise ValueError("a robust rule needs all updates at once: no Plan.stream")
     costs = solver.costs(federation, jobs)
@@ -186,11 +173,11 @@ def choose_and_train(
     returns their choices i32[S]. `mix_of` maps the choices to the mixing matrix f32[K, S]; `models` f32[K, d] are the clusters'
     models."""
     rule = solver.rule(key, hyper)
-    if known_flight(federation) is not None:
+    if known_flight(jobs.kept) is not None:
         updates = solver.fit(key, federation, jobs, hyper)
         assert updates.which is not None
         mixing = Mixing(mix_of(updates.which), models)
-        return _mix_arrived(solver, rule, federation, jobs, updates, updates.which, mixing, None), updates.which
+        return _mix_arrived(solver, rule, jobs, updates, updates.which, mixing, None), updates.which
     dealt = deal_out(solver.costs(federation, jobs), solver.plan)
     here = jnp.arange(jobs.client.shape[0]) if dealt is None else dealt.jobs
     with count_steps(federation, jobs, solver.work), on_one_device():
@@ -204,12 +191,12 @@ def choose_and_train(
 
 
 def _mix_arrived(
-    solver: Solver, rule: Rule, federation: Federation, jobs: Jobs, updates: Updates, which: Array, mixing: Mixing, size: int | None
+    solver: Solver, rule: Rule, jobs: Jobs, updates: Updates, which: Array, mixing: Mixing, size: int | None
 ) -> Trained:
     """Mix the updates that arrive, some of them of earlier rounds (`local.flight`). `which` i32[M]: the clusters of the jobs. The
     kept values cover all slots, only the residuals belong to the jobs."""
-    assert federation.flight is not None
-    every, flight = join_flight(federation.flight, jobs, which, updates)
+    assert jobs.kept.flight is not None
+    every, flight = join_flight(jobs.kept.flight, jobs, which, updates)
     sums, kept = _sum_part(rule, every, mixing, size)
     return Trained(*_move_models(rule, None, mixing, sums, kept.finite), kept, None, solver.plan, flight)
 

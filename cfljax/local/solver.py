@@ -18,10 +18,10 @@ from collections.abc import Callable
 from cfljax import keys
 from cfljax.devices.compiled import shared_function
 from cfljax.devices.spread import devices, spread
+from cfljax.errors import SpecError
 from cfljax.kernels.mix import Rule
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
-from cfljax.local.gradients import batch_gradient, full_gradient, gather_batch, whole_batch
 from cfljax.local.gram import prepare_choice
 from cfljax.local.meter import count_steps
 from cfljax.local.own_steps import StepsOf
@@ -31,6 +31,7 @@ from cfljax.local.queue import Rows, Tables, make_queue
 from cfljax.local.schedule import MAX_SHUFFLED, Task, Work, count_epochs, job_owners, job_samples, train_steps
 from cfljax.local.send import modifies, server_rule
 from cfljax.local.stream import client_losses
+from cfljax.local.train import batch_gradient, full_gradient, gather_batch, whole_batch
 from cfljax.local.ways import Setting, find_grams, is_exact_on_gram, list_gram_sizes, make_trainer
 from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Model, Tree, Updates
 
@@ -44,6 +45,8 @@ class Solver(Setting):
 
     def with_work(self, work: Work) -> Solver:
         """Copy the solver for another amount of training."""
+        if work.one_vector:
+            self.need_no_statistics("a step that is sent as one gradient")
         return dataclasses.replace(self, work=work)
 
     def with_step(self, step_of: Callable[[Hyper], LocalStep]) -> Solver:
@@ -53,7 +56,14 @@ class Solver(Setting):
 
     def with_own_steps(self, steps_of: StepsOf) -> Solver:
         """Copy the solver with steps that the method defines, never on Gram matrices."""
+        self.need_no_statistics("steps of the method's own")
         return dataclasses.replace(self, steps_of=steps_of)
+
+    def need_no_statistics(self, what: str) -> None:
+        """Reject a model with statistics of batches, which the training `what` would not set. Raises SpecError."""
+        if self.model.statistics:
+            why = f"{what} cannot move the running statistics of BatchNorm; use GroupNorm or LayerNorm, or another method"
+            raise SpecError(f'model "{self.model.name}": {why}')
 
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Train the jobs. Returns the updates as the server receives them, after `train.attack`, `train.compress` and the clipping
@@ -65,18 +75,13 @@ class Solver(Setting):
         solver, numbers = self, hyper
         with count_steps(federation, jobs, self.work):
             if not self.plan.quick:
-                return self._train(sends, key, federation, jobs, hyper)
+                return _train_jobs(self, devices(), sends, key, federation, jobs, hyper)
             if self.steps_of is None and not modifies(self.sending, hyper):
                 numbers = {name: number for name, number in self.step_of(hyper)._asdict().items() if number is not None}
                 solver, jobs = self.with_step(LocalStep.given), give_own_rows(jobs)
-            return _train_jobs(solver, devices(), sends, key, federation, jobs, numbers)
-
-    def _train(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
-        """Train the jobs; return the updates as the server receives them if they are sent."""
-        if uses_queue(self, federation) and devices() == 1 and federation.owner is None and jobs.which is not None:
-            return make_queue(self, sends)(federation, *self._rows(key, federation, jobs, hyper))
-        one = make_trainer(self, sends, federation, hyper, prepare_choice(self.model, jobs.start) if jobs.which is None else None)
-        return self._for_each(one, key, federation, jobs, self.costs(federation, jobs))
+            jobs = jobs._replace(kept=jobs.kept._replace(flight=None, devices=None))
+            updates: Updates = _train_apart.made(solver, devices(), sends, key, federation, jobs, numbers)
+            return updates
 
     def _rows(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> tuple[Rows, Tables]:
         """Return the jobs for a queue. Models stay in tables, unless clients keep parts of them at home."""
@@ -89,7 +94,8 @@ class Solver(Setting):
             anchor_of = which if anchor_of is None else anchor_of
             velocity = None if velocity is None else velocity[which]
             which = jnp.arange(number, dtype=jnp.int32)
-        task = Task(each_key, jobs.client, jobs.mask, jobs.work, None, None, None, jobs.weights, jobs.home)  # type: ignore[arg-type]
+        kept = [None if table is None else table[jobs.client] for table in (jobs.kept.residual, jobs.kept.optimiser)]
+        task = Task(each_key, jobs.client, jobs.mask, jobs.work, None, None, None, jobs.weights, jobs.home, *kept)  # type: ignore[arg-type]
         numbers = {name: jnp.broadcast_to(value, number) for name, value in hyper.items()}
         rows = Rows(task, which, which if anchor_of is None else anchor_of, numbers)
         return rows, Tables(start, jobs.anchor, velocity)
@@ -138,6 +144,7 @@ class Solver(Setting):
         self, key: Array, federation: Federation, jobs: Jobs, batch: int, summed: bool = False
     ) -> tuple[Array, Array]:
         """Compute `gradient` on the first mini-batch of `batch` samples of `fit` with this key. `summed`: of the summed loss."""
+        self.need_no_statistics("a gradient of a batch")
         model, longest = self.model, federation.train.longest
 
         def one(task: Task) -> tuple[Array, Array]:
@@ -196,9 +203,10 @@ class Solver(Setting):
             velocity = None if jobs.velocity is None else jobs.velocity[which]
             weights = None if jobs.weights is None else jobs.weights[s]
             home = None if jobs.home is None else jobs.home[s]
-            mask = jobs.mask[s] & (s >= 0)
-            start = insert_home(self.parts, federation, jobs.client[s], jobs.start[which])
-            return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], start, anchor, velocity, weights, home))
+            mask, client = jobs.mask[s] & (s >= 0), jobs.client[s]
+            start = insert_home(self.parts, federation, client, jobs.start[which])
+            kept = [None if table is None else table[client] for table in (jobs.kept.residual, jobs.kept.optimiser)]
+            return one(Task(each_key[s], client, mask, jobs.work[s], start, anchor, velocity, weights, home, *kept))
 
         return spread(job, costs, self.plan, job_owners(federation, jobs))
 
@@ -208,29 +216,29 @@ class OneGradient(Solver):
 
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Return the updates −lr · gradient."""
+        self.need_no_statistics("one gradient")
         with count_steps(federation, jobs, Work(None, 1, None)):
             gradient, loss = self.gradient(federation, jobs)
         gradient = self.send(key, federation, jobs, gradient, hyper, hyper["lr"])
         return Updates(-self.step_of(hyper).lr * gradient, loss, jnp.asarray(jobs.mask).astype(jnp.int32))
 
 
-@shared_function(static=(0, 1, 2))
-def _train_jobs(
-    solver: Solver,
-    devices: int,  # noqa: ARG001 (what is traced depends on it)
-    sends: bool,
-    key: Array,
-    federation: Federation,
-    jobs: Jobs,
-    hyper: Hyper,
-) -> Updates:
-    return solver._train(sends, key, federation, jobs, hyper)
+def _train_jobs(solver: Solver, devices: int, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
+    """Train the jobs; return the updates as the server receives them if they are sent. What is traced depends on `devices()`."""
+    if uses_queue(solver, federation) and devices == 1 and federation.owner is None and jobs.which is not None:
+        return make_queue(solver, sends)(federation, *solver._rows(key, federation, jobs, hyper))
+    choice = prepare_choice(solver.model, jobs.start) if jobs.which is None else None
+    one = make_trainer(solver, sends, federation, hyper, choice)
+    return solver._for_each(one, key, federation, jobs, solver.costs(federation, jobs))
+
+
+_train_apart = shared_function(static=(0, 1, 2))(_train_jobs)
 
 
 @shared_function(static=(0, 1))
 def _losses(
     model: Model,
-    devices: int,  # noqa: ARG001 (as above)
+    devices: int,  # noqa: ARG001 (what is traced depends on it)
     federation: Federation,
     models: Array,
     clients: Array,

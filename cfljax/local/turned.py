@@ -23,9 +23,9 @@ def transpose_kernels(model: Model, every: bool = False) -> Model:
     """Copy the model with thin kernels, or all, transposed in its tree of parameters. Flat vectors do not change."""
     turn = make_turn(jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32)), every)
 
-    def forward(params: Tree, x: Array, key: Array | None = None) -> Array:
+    def forward(params: Tree, x: Array, key: Array | None = None, mask: Array | None = None) -> Array:
         with contextlib.nullcontext() if every else by_rows():
-            return model.forward(turn(params), x, key)
+            return model.forward(turn(params), x, key, mask)
 
     unravel, ravel = lambda flat: turn(model.unravel(flat)), lambda params: model.ravel(turn(params))
     return model._replace(unravel=unravel, ravel=ravel, forward=forward)

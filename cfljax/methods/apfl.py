@@ -25,8 +25,7 @@ import dataclasses
 from collections.abc import Callable
 
 from cfljax.lazy import jax, jnp
-from cfljax.local.gradients import Gradient
-from cfljax.local.train import Position, make_stepper, start_at
+from cfljax.local.train import Gradient, Position, make_stepper, start_at
 from cfljax.round.recipes import AtHome, GradientAt, Kept, OwnSteps, StepRule, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
@@ -63,8 +62,7 @@ class APFL(AtHome):
         numbers = LocalStep.of(hyper)
         move = make_stepper(rule, numbers, ())
 
-        def begin(start: Tree, home: Array | None) -> Carry:
-            assert home is not None
+        def begin(start: Tree, home: Array) -> Carry:
             return start_at(rule, start, None), start_at(rule, model.unravel(home[:-1]), None), home[-1], jnp.bool_(True)
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:

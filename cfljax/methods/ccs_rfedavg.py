@@ -50,7 +50,8 @@ PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for
 class Config(MethodConfig):
     """Options of CCS + RFedAvg."""
 
-    served, needs_clients = "models", False  # clusters are of the participants of a round
+    served, places_unlabelled = "models", True
+    needs_clients = False  # clusters are of the participants of a round
 
     local: str = option("gradient", "participants send a full-batch gradient, or a local update", choices=("gradient", "update"))
     weights: str = option("rfedavg", "weights of the clusters", choices=("rfedavg", "optimal", "fedavg"))

@@ -67,8 +67,7 @@ class FedRoD(AtHome):
         bias = np.flatnonzero(part_of(model, f"{head}/bias"))
         mine = jax.tree.map(lambda leaf: leaf > 0, model.unravel(jnp.asarray(part_of(model, head), jnp.float32)))
 
-        def begin(start: Tree, home: Array | None) -> Carry:
-            assert home is not None
+        def begin(start: Tree, home: Array) -> Carry:
             if home.size != model.size + bias.size:
                 raise SpecError(f'model "{model.name}": method.fedrod needs an output for each class')
             prior = model.unravel(jnp.zeros(model.size).at[bias].set(home[model.size :]))

@@ -33,7 +33,7 @@ from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.methods.pacfl import client_samples
 from cfljax.methods.sr_fca import nearest
-from cfljax.models.started import split_features
+from cfljax.models.features import split_features
 from cfljax.round.recipes import Ask, Before, State, entry, option
 
 PAPER = "Fenoglio et al. 2025"

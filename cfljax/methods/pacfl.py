@@ -23,8 +23,8 @@ two labels, of one in common, and of none; a threshold belongs to one reading on
 
 A client that arrives late joins the cluster with the least loss. A newcomer sends the vectors of its few samples and joins the
 cluster that is nearest by the distance and linkage above ("weighted": the mean over all members), as the paper has it: no model
-is tried on it. Its labels are used with `how = "vectors"` and `"labels"` only. Kept with the results: `found`, the number of
-clusters.
+is tried on it. Its labels are used with `how = "vectors"` and `"labels"` only; with the others it may have none. Kept with the
+results: `found`, the number of clusters.
 
 Communication per participant and round: one model down, one update up; in the first round also p · features floats up per
 client (and label). Clients that arrive later get all models once.
@@ -64,6 +64,11 @@ class PACFL(FedAvg):
     how: str = option("vectors", 'distance from the angles between what two clients send ("labels": cfljax\'s own)', choices=HOW)
     linkage: str = option("weighted", "distance of clusters", choices=("weighted", "average", "complete", "single"))
     threshold: float = option(4.9, "degrees above which clusters are not merged", low=0.0, traced=True)
+
+    @property
+    def places_unlabelled(self) -> bool:
+        """Whether a newcomer's vectors are of all its samples."""
+        return self.how not in BY_LABEL
 
     def check_labels(self, where: str) -> None:
         """Vectors of each label's samples need one label for each sample; raises SpecError."""

@@ -22,10 +22,9 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.lazy import jax, jnp
-from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.train import Position, make_stepper, start_at
+from cfljax.local.train import Gradient, Position, make_stepper, start_at
 from cfljax.round.recipes import Controlled, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
@@ -52,8 +51,7 @@ class Scaffold(Controlled):
         numbers = LocalStep.of(hyper)
         decay, move = numbers.weight_decay, make_stepper(rule, numbers._replace(weight_decay=None), ())
 
-        def begin(start: Tree, home: Array | None) -> Carry:
-            assert home is not None
+        def begin(start: Tree, home: Array) -> Carry:
             return start_at(rule, start, None), model.unravel(home), jax.tree.map(jnp.zeros_like, start), jnp.float32(0)
 
         def step(gradient: GradientAt, carry: Carry) -> tuple[Carry, Array]:

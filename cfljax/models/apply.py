@@ -1,4 +1,7 @@
-"""A network of any kind (flax.linen, flax.nnx or a pair of functions) as two functions: `init` and `apply`."""
+"""A network of any kind (flax.linen, flax.nnx or a pair of functions) as two functions: `init` and `apply`.
+
+The running statistics of flax.linen's `BatchNorm` are entries of the parameters, beside scale and bias: `running_mean` and
+`running_var`. In training their gradient is not one: it is what they lose in the step (old − new, see `_record`)."""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from cfljax.errors import SpecError
 from cfljax.keys import fold
-from cfljax.lazy import jax, jnp
+from cfljax.lazy import custom_vjp, jax, jnp
 from cfljax.types import Array, Tree
 
 if TYPE_CHECKING:
@@ -18,10 +21,12 @@ if TYPE_CHECKING:
     """A linen module, a class or factory of nnx modules, or a pair `init(key) -> params`, `apply(params, x[, key]) -> logits`."""
 
 
-Apply = Callable[[Tree, Array, Array | None], Array]
-"""(params, x f32[B, ...], key) -> logits f32[B, outputs]. The key draws dropout; None outside of training."""
-Functions = tuple[Callable[[Array], Tree], Apply]
-"""(init: key -> params, apply) of a network that has no state besides its parameters."""
+Apply = Callable[..., Array]
+"""(params, x f32[B, ...], key) -> logits f32[B, outputs]. The key draws dropout; None outside of training. A network with batch
+statistics also takes the mask bool[B] of the samples that count; without a mask it uses the running statistics."""
+Functions = tuple[Callable[[Array], Tree], Apply, tuple[str, ...]]
+"""(init: key -> params, apply, the paths of the running statistics of batches in the parameters)."""
+RUNNING, STATISTICS = "running_", "batch_stats"
 
 
 def to_functions(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
@@ -29,7 +34,7 @@ def to_functions(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> F
     if isinstance(network, tuple) and len(network) == 2 and all(callable(part) for part in network):
         init, pair = network
         takes_key = len(inspect.signature(pair).parameters) > 2
-        return init, pair if takes_key else lambda params, x, key: pair(params, x)  # noqa: ARG005
+        return init, pair if takes_key else lambda params, x, key: pair(params, x), ()  # noqa: ARG005
     from flax import linen
 
     if isinstance(network, linen.Module):
@@ -49,25 +54,93 @@ def _training_argument(call: Callable[..., object], training: bool) -> dict[str,
 
 
 def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
+    from flax import linen as nn
+    from flax.traverse_util import flatten_dict, unflatten_dict
+
     arguments = {training: _training_argument(type(module).__call__, training) for training in (False, True)}
     draw: Callable[..., Tree] = module.init
     compute: Callable[..., Tree] = module.apply
+    layers: set[tuple[str, ...]] = set()
 
     def variables(key: Array) -> Tree:
-        return draw({"params": key, "dropout": key}, jnp.zeros(sample.shape, sample.dtype), **arguments[False])
+        with nn.intercept_methods(_normalise_by(None, name, layers)):
+            return draw({"params": key, "dropout": key}, jnp.zeros(sample.shape, sample.dtype), **arguments[False])
 
     shapes = jax.eval_shape(lambda: variables(jax.random.key(0)))  # traced, so that nothing is compiled for it
-    extra = [kind for kind in shapes if kind != "params"]
+    running = {(*path[:-1], RUNNING + path[-1]): path for path in flatten_dict(shapes.get(STATISTICS, {}))}
+    extra = [kind for kind in shapes if kind not in ("params", STATISTICS)]
+    extra += ["/".join(path) for path in running.values() if path[:-1] not in layers]
     if extra:
-        raise SpecError(f'model "{name}" keeps state besides its parameters ({", ".join(extra)}): use GroupNorm or LayerNorm')
+        raise SpecError(f'model "{name}" keeps state besides its parameters ({", ".join(extra)}): use BatchNorm or GroupNorm')
 
-    def apply(params: Tree, x: Array, key: Array | None) -> Array:
-        if key is None:
-            return compute({"params": params}, x, **arguments[False])
-        with jax.threefry_partitionable(True):  # otherwise the padding of a batch would change the masks of its samples
-            return compute({"params": params}, x, rngs={"dropout": fold(key, "dropout")}, **arguments[True])
+    def init(key: Array) -> Tree:
+        drawn = variables(key)
+        found = flatten_dict(drawn.get(STATISTICS, {}))
+        return unflatten_dict(flatten_dict(drawn.get("params", {})) | {new: found[old] for new, old in running.items()})
 
-    return lambda key: variables(key).get("params", {}), apply
+    def apply(params: Tree, x: Array, key: Array | None, mask: Array | None = None) -> Array:
+        flat = flatten_dict(params)
+        old = {path: flat.pop(path) for path in running}
+        used = {running[path]: jnp.maximum(each, 0) if path[-1] == RUNNING + "var" else each for path, each in old.items()}
+        given = {"params": unflatten_dict(flat), STATISTICS: jax.lax.stop_gradient(unflatten_dict(used))}
+        if mask is not None:
+            some = jnp.any(mask)  # a batch of padding leaves them alone
+            mask = mask | ~some
+        with nn.intercept_methods(_normalise_by(mask, name, layers)):
+            if key is None:
+                return compute(given, x, **arguments[False])
+            with jax.threefry_partitionable(True):  # otherwise the padding of a batch would change the masks of its samples
+                rngs = {"dropout": fold(key, "dropout")}
+                if mask is None:
+                    return compute(given, x, rngs=rngs, **arguments[True])
+                logits, changed = compute(given, x, rngs=rngs, mutable=[STATISTICS], **arguments[True])
+        after = flatten_dict(changed[STATISTICS])
+        new = {path: jnp.where(some, after[running[path]], each) for path, each in old.items()}
+        return _record(logits, old, jax.lax.stop_gradient(new))
+
+    return init, apply, tuple("/".join(path) for path in running)
+
+
+def _normalise_by(mask: Array | None, name: str, layers: set[tuple[str, ...]]) -> Callable[..., Array]:
+    """Return what flax calls in place of a module's method: each `BatchNorm` gets the mask bool[B] of the samples that count,
+    unless it is to use its running statistics; without a mask it does. `layers` collects the paths of these layers."""
+    from flax import linen as nn
+
+    def call(
+        next_fun: Callable[..., Array], args: tuple[Array, ...], kwargs: dict[str, Array], context: nn.module.InterceptorContext
+    ) -> Array:
+        module = context.module
+        if not isinstance(module, nn.BatchNorm) or context.method_name != "__call__":
+            return next_fun(*args, **kwargs)
+        layers.add(module.path)
+        x, given = args[0], args[1] if len(args) > 1 else kwargs.get("use_running_average")
+        own, here = module.use_running_average, kwargs.get("mask")
+        fixed = mask is None or bool(own if given is None else given)
+        if mask is not None and len(x) != len(mask):
+            why = f"gets {len(x)} rows of a batch of {len(mask)}, so padding cannot be told apart; use LayerNorm"
+            raise SpecError(f'model "{name}": BatchNorm {"/".join(module.path)} {why}')
+        if mask is not None:
+            of_samples = mask.reshape(-1, *[1] * (jnp.ndim(x) - 1))
+            here = of_samples if here is None else here & of_samples
+        object.__setattr__(module, "use_running_average", None)  # flax accepts it once, from the module or from the call
+        try:
+            return next_fun(x, use_running_average=fixed, mask=here)
+        finally:
+            object.__setattr__(module, "use_running_average", own)
+
+    return call
+
+
+@custom_vjp()
+def _record(logits: Array, old: Tree, new: Tree) -> Array:  # noqa: ARG001 (for its gradient)
+    """Return the logits. The gradient by the statistics `old` is old − new, whatever the loss is."""
+    return logits
+
+
+_record.defvjp(
+    lambda logits, old, new: (logits, (jax.tree.map(jnp.subtract, old, new), new)),
+    lambda kept, change: (change, kept[0], jax.tree.map(jnp.zeros_like, kept[1])),
+)
 
 
 def _wrap_nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions:
@@ -85,7 +158,9 @@ def _wrap_nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions
         reason = str(error).split("\n")[0]
         raise SpecError(f'model "{name}": must be callable as factory(rngs) and return a flax.nnx module: {reason}') from error
     if jax.tree.leaves(extra):
-        raise SpecError(f'model "{name}" keeps state besides its parameters (batch statistics?): use GroupNorm or LayerNorm')
+        raise SpecError(
+            f'model "{name}" keeps state besides its parameters (batch statistics?): use GroupNorm or LayerNorm, or flax.linen'
+        )
 
     def apply(params: Tree, x: Array, key: Array | None) -> Array:
         training = key is not None
@@ -94,7 +169,7 @@ def _wrap_nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions
         with jax.threefry_partitionable(True):  # as above
             return module(x, **_training_argument(type(module).__call__, training))
 
-    return lambda key: parts(key)[1], apply
+    return lambda key: parts(key)[1], apply, ()
 
 
 def _seed_streams(shapes: Tree, key: Array | None) -> Tree:

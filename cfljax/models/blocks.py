@@ -1,4 +1,4 @@
-"""Group and batch normalisation, depthwise convolution, attention and embedding as functions of arrays."""
+"""Group normalisation, depthwise convolution, attention and embedding as functions of arrays."""
 
 from __future__ import annotations
 
@@ -66,14 +66,6 @@ def _gradients_of_norm(
 
 
 group_norm.defvjp(_normalise, _gradients_of_norm)
-
-
-def batch_norm(
-    x: jax.Array, scale: jax.Array, bias: jax.Array, mean: jax.Array, variance: jax.Array, epsilon: float = 1e-5
-) -> jax.Array:
-    """Normalise each channel of f32[B, H, W, c] by a given mean and variance, then scale and shift."""
-    factor = scale * jax.lax.rsqrt(variance + epsilon)
-    return x * factor + (bias - mean * factor)
 
 
 def depthwise(x: jax.Array, kernel: jax.Array, form: str, stride: int = 1) -> jax.Array:

@@ -46,6 +46,7 @@ class CNNOptions(ModelOptions):
     channels: tuple[int, ...] = option((32, 64), "channels of the convolutions, each followed by 2×2 pooling", low=1)
     kernel: int = option(5, "side of the kernels", low=1)
     dense: tuple[int, ...] = option((512,), "widths of the dense layers before the outputs", low=1)
+    norm: str = option("none", "batch: batch normalisation after each convolution", choices=("none", "batch"))
     conv: str = option("auto", CONV_HELP, choices=CONVOLUTIONS)
     init: str = option("lecun", START_HELP, choices=INIT_NAMES)
 
@@ -132,7 +133,7 @@ def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -
         raise SpecError(f"model.channels has {len(options.channels)} layers: {height}×{width} images can be halved {most} times")
     from cfljax.models.nets import Convolutional
 
-    network = Convolutional(options.channels, options.kernel, options.dense, classes, options.conv)
+    network = Convolutional(options.channels, options.kernel, options.dense, classes, options.conv, options.norm == "batch")
     return Net(network, start=make_start(options.init))
 
 

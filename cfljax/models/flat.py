@@ -13,7 +13,7 @@ import numpy as np
 
 from cfljax.errors import SpecError, suggest
 from cfljax.lazy import custom_jvp, jax, jnp, optax
-from cfljax.models.apply import Apply, to_functions
+from cfljax.models.apply import RUNNING, Apply, to_functions
 from cfljax.types import Array, Model, OfLogits, Tree
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ class NetForward:
     apply: Apply
     net: Net
 
-    def __call__(self, params: Tree, x: Array, key: Array | None = None) -> Array:
+    def __call__(self, params: Tree, x: Array, key: Array | None = None, mask: Array | None = None) -> Array:
         """Return logits f32[B, outputs] of x f32[B, ...]; a key means training."""
         if key is not None and self.net.training is not None:
             x = self.net.training(key, x)
         elif key is None and self.net.evaluation is not None:
             x = self.net.evaluation(x)
-        return self.apply(params, x, key)
+        return self.apply(params, x, key) if mask is None else self.apply(params, x, key, mask)
 
 
 def from_module(module: Network, sample_shape: tuple[int, ...], classes: int, *, loss: str = "softmax", name: str = "own") -> Model:
@@ -93,9 +93,11 @@ def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], c
     if net.evaluation is not None:
         sample = jax.eval_shape(net.evaluation, sample)
     try:
-        init, apply = to_functions(net.network, sample, name)
+        init, apply, statistics = to_functions(net.network, sample, name)
         shapes = jax.eval_shape(lambda: init(jax.random.key(0)))
         logits = jax.eval_shape(lambda params, x: apply(params, x, None), shapes, sample)
+        if statistics:
+            jax.eval_shape(lambda params, x: apply(params, x, jax.random.key(0), jnp.ones(1, bool)), shapes, sample)
     except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: flax's own
         reason = str(error).strip().split("\n")[0]
         raise SpecError(f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}') from error
@@ -108,7 +110,7 @@ def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], c
     draw = init if start is None else lambda key: start(key, shapes)
     loss, correct = net.own or _LOSSES[net.loss]()
     begin = jax.jit(lambda key: ravel(draw(key)))
-    return Model(name, size, begin, unravel, ravel, NetForward(apply, net), loss, correct, net.penalty)
+    return Model(name, size, begin, unravel, ravel, NetForward(apply, net), loss, correct, net.penalty, None, statistics)
 
 
 def paths_of(model: Model) -> list[tuple[str, jax.ShapeDtypeStruct]]:
@@ -116,6 +118,12 @@ def paths_of(model: Model) -> list[tuple[str, jax.ShapeDtypeStruct]]:
     shapes = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     leaves = jax.tree_util.tree_flatten_with_path(shapes)[0]
     return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
+
+
+def mark_statistics(model: Model) -> Tree:
+    """Return the tree of parameters with whether each is a running statistic of batches (`Model.statistics`)."""
+    tree = jax.tree.structure(jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32)))
+    return jax.tree.unflatten(tree, [path in model.statistics for path, _ in paths_of(model)])
 
 
 def part_of(model: Model, prefix: str) -> np.ndarray:
@@ -144,6 +152,24 @@ def head_of(model: Model) -> str:
             f'model "{model.name}": no dense layer that could be its head: name parts by their paths' + suggest("head", names)
         )
     return max(dense, key=lambda path: [(p.isdigit(), int(p) if p.isdigit() else 0, p) for p in re.split(r"(\d+)", path) if p])
+
+
+def norm_of(model: Model) -> np.ndarray:
+    """bool[d]: which numbers belong to layers of normalisation: scale, bias and running statistics. A SpecError if none do."""
+    split = [(path.removesuffix("/value").rpartition("/"), math.prod(leaf.shape)) for path, leaf in paths_of(model)]
+    layers = {layer for (layer, _, name), _ in split if name == "scale" or name.startswith(RUNNING)}
+    if not layers:
+        why = 'has no layers of normalisation for the part "norm"; use resnet20 or another model that has'
+        raise SpecError(f'model "{model.name}": {why}')
+    return np.repeat([layer in layers for (layer, _, _), _ in split], [size for _, size in split])
+
+
+def mask_head(model: Model) -> np.ndarray:
+    """bool[d]: which numbers of the flat vector belong to the head. A SpecError if there is none, or nothing else."""
+    head = part_of(model, head_of(model))
+    if head.all():
+        raise SpecError(f'model "{model.name}": has one layer, so its head is all of it and there is no body; use more layers')
+    return head
 
 
 def find_head(model: Model) -> str | None:

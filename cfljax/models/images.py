@@ -1,4 +1,4 @@
-"""Models of images with group normalisation: ResNets, MobileNetV2 and a small vision transformer."""
+"""Models of images with group or batch normalisation: ResNets, MobileNetV2 and a small vision transformer."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from cfljax.types import Array
 INITS = ("published", *INIT_NAMES)
 INIT_HELP = START_HELP + "; published: as its paper or program"
 GROUPS_HELP = "groups of channels that are normalised together"
+NORM_HELP = "group: group normalisation; batch: batch normalisation with running statistics"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +29,7 @@ class ResNet20Options(ModelOptions):
     blocks: int = option(3, "blocks in each of the three stages: 6 · blocks + 2 layers", low=1, high=200)
     width: int = option(16, "channels of the first stage; each next one has twice as many", low=1)
     groups: int = option(2, GROUPS_HELP, low=1)
+    norm: str = option("group", NORM_HELP, choices=("group", "batch"))
     conv: str = option("auto", CONV_HELP, choices=CONVOLUTIONS)
     init: str = option("published", INIT_HELP, choices=INITS)
 
@@ -39,6 +41,7 @@ class ResNet18Options(ModelOptions):
     blocks: tuple[int, ...] = option((2, 2, 2, 2), "blocks in each stage", low=1, high=200)
     width: int = option(64, "channels of the first stage; each next one has twice as many", low=1)
     groups: int = option(2, GROUPS_HELP, low=1)
+    norm: str = option("group", NORM_HELP, choices=("group", "batch"))
     stem: str = option("small", "small: 3 × 3 (images up to about 64 × 64); large: 7 × 7 and pooling", choices=("small", "large"))
     conv: str = option("auto", CONV_HELP, choices=CONVOLUTIONS)
     init: str = option("published", INIT_HELP, choices=INITS)
@@ -51,6 +54,7 @@ class MobileOptions(ModelOptions):
     width: float = option(1.0, "factor of all channels", above=0, high=8)
     depth: float = option(1.0, "factor of the number of blocks in each stage (at least one)", above=0, high=8)
     groups: int = option(2, GROUPS_HELP, low=1)
+    norm: str = option("group", NORM_HELP, choices=("group", "batch"))
     stem: str = option("small", "small: the first two halvings are left out; large: as published", choices=("small", "large"))
     dropout: float = option(0.2, "share of the features that are zero in a training step", low=0, high=0.95)
     conv: str = option("auto", CONV_HELP, choices=CONVOLUTIONS)
@@ -70,12 +74,12 @@ class VisionOptions(ModelOptions):
 
 
 def make_resnet20(options: ResNet20Options, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """Build ResNet-20 for CIFAR (He et al. 2016), with group normalisation: three stages of three residual blocks."""
+    """Build ResNet-20 for CIFAR (He et al. 2016), with group or batch normalisation: three stages of three residual blocks."""
     return _build_resnet("resnet20", (options.blocks,) * 3, options, sample_shape, classes, projected=False, large=False)
 
 
 def make_resnet18(options: ResNet18Options, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """Build ResNet-18 (He et al. 2016), with group normalisation: four stages of two residual blocks."""
+    """Build ResNet-18 (He et al. 2016), with group or batch normalisation: four stages of two residual blocks."""
     large = options.stem == "large"
     return _build_resnet("resnet18", options.blocks, options, sample_shape, classes, projected=True, large=large)
 
@@ -91,10 +95,10 @@ def _build_resnet(
     large: bool,
 ) -> Net:
     image_shape_of(name, sample_shape)
-    _check_groups(options.groups, (options.width,))
+    groups = _check_groups(options, (options.width,))
     from cfljax.models.nets_images import ResNet
 
-    network = ResNet(depths, options.width, options.groups, classes, options.conv, projected, large)
+    network = ResNet(depths, options.width, groups, classes, options.conv, projected, large)
     return Net(network, start=make_start(options.init, _scale_resnet))
 
 
@@ -117,7 +121,7 @@ MOBILENET_STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), 
 
 
 def make_mobilenet(options: MobileOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """Build MobileNetV2 (Sandler et al. 2018), with group normalisation: inverted bottlenecks with depthwise convolutions."""
+    """Build MobileNetV2 (Sandler et al. 2018), with group or batch normalisation: inverted, depthwise bottlenecks."""
     image_shape_of("mobilenet_v2", sample_shape)
     small = options.stem == "small"
     wide = lambda channels: _round(channels * options.width)  # noqa: E731
@@ -126,10 +130,10 @@ def make_mobilenet(options: MobileOptions, sample_shape: tuple[int, ...], classe
         for number, (wider, channels, depth, stride) in enumerate(MOBILENET_STAGES)
     )
     first, last = wide(32), _round(1280 * max(1.0, options.width)) if options.width >= 0.5 else wide(1280)
-    _check_groups(options.groups, (first, last, *(stage[1] for stage in stages)))
+    groups = _check_groups(options, (first, last, *(stage[1] for stage in stages)))
     from cfljax.models.nets_images import MobileNet
 
-    network = MobileNet(stages, first, last, 1 if small else 2, options.groups, classes, options.dropout, options.conv)
+    network = MobileNet(stages, first, last, 1 if small else 2, groups, classes, options.dropout, options.conv)
 
     def published(path: tuple[str, ...], drawn: Array) -> Array | None:
         return 0.01 * to_normal(drawn) if path[-2:] == ("head", "kernel") else _scale_by_outputs(path, drawn)
@@ -166,10 +170,14 @@ def check_heads(width: int, heads: int) -> None:
         raise SpecError(f"model.heads = {heads}: must divide model.width = {width}")
 
 
-def _check_groups(groups: int, channels: tuple[int, ...]) -> None:
-    wrong = next((each for each in channels if each % groups), None)
+def _check_groups(options: ResNet20Options | ResNet18Options | MobileOptions, channels: tuple[int, ...]) -> int:
+    """Return the number of groups, which must divide the channels of all layers; 0: batch normalisation."""
+    if options.norm == "batch":
+        return 0
+    wrong = next((each for each in channels if each % options.groups), None)
     if wrong is not None:
-        raise SpecError(f"model.groups = {groups}: must divide the channels of every layer, and one has {wrong}")
+        raise SpecError(f"model.groups = {options.groups}: must divide the channels of every layer, and one has {wrong}")
+    return options.groups
 
 
 RESNET20 = Entry(ResNet20Options, make_resnet20)

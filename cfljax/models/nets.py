@@ -25,6 +25,11 @@ class Conv(nn.Module):
         return layers.convolve(x, kernel, self.form, self.pooled) + self.param("bias", ZEROS, (self.outputs,))
 
 
+def batch_norm(name: str) -> nn.BatchNorm:
+    """Make a layer of batch normalisation with PyTorch's numbers."""
+    return nn.BatchNorm(momentum=0.9, epsilon=1e-5, name=name)
+
+
 class Dense(nn.Module):
     """Dense layers with ReLU between them, on flattened images: the head of a network of convolutions."""
 
@@ -41,20 +46,22 @@ class Dense(nn.Module):
 
 
 class Convolutional(nn.Module):
-    """Convolutions, each with 2 × 2 pooling and ReLU, then dense layers."""
+    """Convolutions, each with batch normalisation if `batched`, 2 × 2 pooling and ReLU, then dense layers."""
 
     channels: tuple[int, ...]
     kernel: int
     hidden: tuple[int, ...]
     classes: int
     form: str
+    batched: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """f32[B, H, W] or f32[B, H, W, c] -> f32[B, classes]."""
         x = x[..., None] if x.ndim == 3 else x
         for number, outputs in enumerate(self.channels):
-            x = nn.relu(Conv(outputs, self.kernel, self.form, pooled=True, name=f"conv_{number}")(x))
+            x = Conv(outputs, self.kernel, self.form, pooled=not self.batched, name=f"conv_{number}")(x)
+            x = nn.relu(layers.pool_2_2(batch_norm(f"norm_{number}")(x)) if self.batched else x)
         return Dense(self.hidden, self.classes, name="head")(x)
 
 

@@ -6,11 +6,8 @@ import math
 
 from cfljax.lazy import jax, jnp, nn
 from cfljax.models import blocks, layers
-from cfljax.models.nets import ZEROS
+from cfljax.models.nets import ZEROS, batch_norm
 from cfljax.models.nets_tokens import Block
-
-BATCH_STATISTICS = ("running_mean", "running_var")
-"""The statistics of batch normalisation, by PyTorch's names."""
 
 
 class Conv(nn.Module):
@@ -34,7 +31,7 @@ class Conv(nn.Module):
 
 
 class Norm(nn.Module):
-    """Group normalisation, or (`groups` 0) batch normalisation with means and variances that do not change."""
+    """Group normalisation."""
 
     groups: int
     most: float | None = None
@@ -44,11 +41,15 @@ class Norm(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """f32[B, H, W, c] -> the same."""
         scale, bias = (self.param(name, ZEROS, (x.shape[-1],)) for name in ("scale", "bias"))
-        if self.groups:
-            return blocks.group_norm(x, scale, bias, self.groups, self.most)
-        mean, variance = (self.param(name, ZEROS, (x.shape[-1],)) for name in BATCH_STATISTICS)
-        y = blocks.batch_norm(x, scale, bias, mean, variance)
-        return y if self.most is None else jnp.clip(y, 0.0, self.most)
+        return blocks.group_norm(x, scale, bias, self.groups, self.most)
+
+
+def normalise(x: jax.Array, groups: int, name: str, most: float | None = None) -> jax.Array:
+    """Normalise f32[B, H, W, c] in `groups` of channels, or (0) by the statistics of the batch; then clip to [0, most]."""
+    if groups:
+        return Norm(groups, most, name=name)(x)
+    y = batch_norm(name)(x)
+    return y if most is None else jnp.clip(y, 0.0, most)
 
 
 def replace_norm(network: object) -> ResNet | MobileNet | None:
@@ -70,10 +71,10 @@ class Residual(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """f32[B, H, W, inputs] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs]."""
-        y = Norm(self.groups, math.inf, name="norm_0")(Conv(self.outputs, 3, self.form, self.stride, name="conv_0")(x))
-        y = Norm(self.groups, name="norm_1")(Conv(self.outputs, 3, self.form, name="conv_1")(y))
+        y = normalise(Conv(self.outputs, 3, self.form, self.stride, name="conv_0")(x), self.groups, "norm_0", math.inf)
+        y = normalise(Conv(self.outputs, 3, self.form, name="conv_1")(y), self.groups, "norm_1")
         if x.shape != y.shape and self.projected:
-            x = Norm(self.groups, name="norm_around")(Conv(self.outputs, 1, self.form, self.stride, name="around")(x))
+            x = normalise(Conv(self.outputs, 1, self.form, self.stride, name="around")(x), self.groups, "norm_around")
         elif x.shape != y.shape:
             more = self.outputs - x.shape[-1]
             x = jnp.pad(x[:, :: self.stride, :: self.stride], ((0, 0), (0, 0), (0, 0), (more // 2, more - more // 2)))
@@ -97,7 +98,7 @@ class ResNet(nn.Module):
         """f32[B, H, W] or f32[B, H, W, c] -> f32[B, classes]."""
         x = x[..., None] if x.ndim == 3 else x
         first = Conv(self.width, 7, self.form, 2, name="conv") if self.large else Conv(self.width, 3, self.form, name="conv")
-        x = Norm(self.groups, math.inf, name="norm")(first(x))
+        x = normalise(first(x), self.groups, "norm", math.inf)
         x = blocks.pool_3_2(x) if self.large else x
         for stage, depth in enumerate(self.depths):
             for number in range(depth):
@@ -120,9 +121,9 @@ class Inverted(nn.Module):
         """f32[B, H, W, inputs] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs]."""
         y, width = x, x.shape[-1] * self.wider
         if self.wider > 1:
-            y = Norm(self.groups, 6.0, name="norm_0")(Conv(width, 1, self.form, name="conv_0")(y))
-        y = Norm(self.groups, 6.0, name="norm_1")(Conv(width, 3, self.form, self.stride, True, name="conv_1")(y))
-        y = Norm(self.groups, name="norm_2")(Conv(self.outputs, 1, self.form, name="conv_2")(y))
+            y = normalise(Conv(width, 1, self.form, name="conv_0")(y), self.groups, "norm_0", 6.0)
+        y = normalise(Conv(width, 3, self.form, self.stride, True, name="conv_1")(y), self.groups, "norm_1", 6.0)
+        y = normalise(Conv(self.outputs, 1, self.form, name="conv_2")(y), self.groups, "norm_2")
         return x + y if x.shape == y.shape else y
 
 
@@ -144,12 +145,12 @@ class MobileNet(nn.Module):
     def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
         """f32[B, H, W] or f32[B, H, W, c] -> f32[B, classes]."""
         x = x[..., None] if x.ndim == 3 else x
-        x = Norm(self.groups, 6.0, name="norm")(Conv(self.first, 3, self.form, self.stride, name="conv")(x))
+        x = normalise(Conv(self.first, 3, self.form, self.stride, name="conv")(x), self.groups, "norm", 6.0)
         for stage, (wider, channels, depth, stride) in enumerate(self.stages):
             for number in range(depth):
                 step, name = 1 if number else stride, f"block_{stage}_{number}"
                 x = Inverted(channels, step, wider, self.groups, self.form, name=name)(x)
-        x = Norm(self.groups, 6.0, name="last_norm")(Conv(self.last, 1, self.form, name="last_conv")(x))
+        x = normalise(Conv(self.last, 1, self.form, name="last_conv")(x), self.groups, "last_norm", 6.0)
         x = nn.Dropout(self.dropout, deterministic=deterministic)(jnp.mean(x, (1, 2)))
         return nn.Dense(self.classes, name="head")(x)
 

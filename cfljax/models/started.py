@@ -88,8 +88,8 @@ def _divide(model: Model, parts: Division) -> Model:
     size, ravel, unravel = make_flattening(model.name, parts.shapes)
     whole, penalty = parts.whole, model.penalty
 
-    def forward(params: Tree, x: Array, key: Array | None = None) -> Array:
-        return model.forward(whole(params), x, key)
+    def forward(params: Tree, x: Array, key: Array | None = None, mask: Array | None = None) -> Array:
+        return model.forward(whole(params), x, key, mask)
 
     return model._replace(
         size=size,
@@ -99,6 +99,7 @@ def _divide(model: Model, parts: Division) -> Model:
         forward=forward,
         penalty=None if penalty is None else lambda params: penalty(whole(params)),
         whole=whole,
+        statistics=(),
     )
 
 
@@ -130,35 +131,6 @@ def to_head_model(model: Model, divided: Model, classes: int, width: int) -> Mod
     net = Net((lambda key: jax.tree.map(lambda of: jnp.zeros(of.shape), shapes), apply), first=first)  # noqa: ARG005
     net = net._replace(loss=model.forward.net.loss, own=model.forward.net.own)
     return as_model(model.name, net, (width,), classes)._replace(init=divided.init)
-
-
-def split_features(model: Model) -> tuple[Callable[[Tree, Array], tuple[Array, Array]], int]:
-    """Return ((params of the network, x f32[B, ...]) -> (f32[B, width] the head's inputs, f32[B, outputs] the logits), width).
-    Nothing is random: no dropout, and crops from the centre. Raises a SpecError for networks whose head cannot be found."""
-    forward, path = model.forward, head_of(model).split("/")
-    width = dict(paths_of(model))["/".join([*path, "kernel"])].shape[0]
-    if isinstance(forward, NetForward) and (body := forward.net.body) is not None:
-        return lambda params, x: (body(params, x), forward(params, x)), width
-    from flax import linen as nn
-
-    if not isinstance(forward, NetForward) or not isinstance(forward.net.network, nn.Module):
-        raise SpecError(f'model.frozen = "body": model "{model.name}" is not a flax.linen module; take train.freeze = "body"')
-
-    def both(params: Tree, x: Array) -> tuple[Array, Array]:
-        found = []
-
-        def look(
-            next_fun: Callable[..., Array], args: tuple[Array, ...], kwargs: dict[str, Array], context: nn.module.InterceptorContext
-        ) -> Array:
-            if context.method_name == "__call__" and list(context.module.path) == path:
-                found.append(args[0])
-            return next_fun(*args, **kwargs)
-
-        with nn.intercept_methods(look):
-            logits = forward(params, x)
-        return found[0] if len(found) == 1 and found[0].ndim == 2 else jnp.zeros((len(x), 0)), logits
-
-    return both, width
 
 
 def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Model:

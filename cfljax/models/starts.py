@@ -28,8 +28,8 @@ Published = Callable[[tuple[str, ...], Array], Array | None]
 
 
 def make_start(word: str, published: Published | None = None) -> Callable[[Array, Tree], Tree]:
-    """Return (key, tree of shapes {layer: {"kernel", "bias"[, "recurrent"]}}) -> parameters. Normalisation layers ("scale", "bias")
-    and embeddings ("embed_…") may be among them. `published`: the meaning of the word "published"."""
+    """Return (key, tree of shapes {layer: {"kernel", "bias"[, "recurrent"]}}) -> parameters. Normalisation layers ("scale", "bias",
+    "running_mean", "running_var") and embeddings ("embed_…") may be among them. `published`: what the word "published" means."""
 
     def draw(key: Array, shapes: Tree) -> Tree:
         paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
@@ -51,7 +51,7 @@ def _init_parameter(
     if found is not None:
         return found
     *above, name = path
-    if name == "scale":
+    if name in ("scale", "running_var"):
         return jnp.ones_like(drawn)
     if name == "embed_kernel":  # a dense layer on the squares of an image
         return _init_kernel(word, "", "kernel", {"kernel": layer["embed_kernel"]}, drawn)

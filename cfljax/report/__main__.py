@@ -2,4 +2,4 @@
 
 from pkgutil import resolve_name
 
-resolve_name("cfljax.commands.cli:run_module")("report")
+resolve_name("cfljax.commands.process:run_module")("report")

@@ -166,7 +166,7 @@ class Ask:
 
     def broadcast(self, vectors: int | Array) -> None:
         """Count `vectors` that everybody gets after each round, so that only those who missed the last round are sent them now."""
-        cohort, devices = self.cohort, self.federation.devices
+        cohort, devices = self.cohort, self.cohort.kept.devices
         drawn = cohort.ids.shape[0] < jnp.sum(self.federation.real)
         comes = (self.federation.arrive[cohort.ids] == cohort.round) & (cohort.round > 0)
         away = devices is not None and devices.there is not None

@@ -11,6 +11,7 @@ from cfljax.lazy import jnp
 from cfljax.local.averages import add_lengths, averages
 from cfljax.local.reports import mean_over, report
 from cfljax.local.rounds import jobs_from
+from cfljax.round.ask import Ask
 from cfljax.round.common import first_model, keep_own, traffic
 from cfljax.round.config import PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
@@ -38,8 +39,9 @@ class AtHome(PersonalConfig):
     it overrides what it does otherwise.
 
     Both are trained in the same steps (`steps`), or what is at home as a model of its own, from itself and pulled to w by `pull`.
-    What is not finite is left out, at home and on the server. A client is scored with its `personal` model; the accuracy of w is
-    the diagnostic `accuracy_global`. A client that has not been drawn yet has what all begin with at home.
+    What is not finite is left out, at home and on the server. A client is scored with its `personal` model, and the accuracy of w
+    is the diagnostic `accuracy_global`; with `own = False` it is scored with w. A client that has not been drawn yet has what all
+    begin with at home.
     """
 
     average = "samples"
@@ -56,6 +58,10 @@ class AtHome(PersonalConfig):
     def first_homes(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
         """f32[C, m]: the same for all clients, of methods in which it differs."""
         return jnp.tile(self.first_home(w, hyper), (federation.clients, 1))
+
+    def receive(self, ask: Ask, state: Kept) -> Array:
+        """f32[S, m]: what participants have at home when w has arrived, before the `steps`."""
+        return state.home[ask.cohort.ids]
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """Return the local steps on both; without it they are trained one after the other, on the same batches."""
@@ -91,7 +97,8 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
 
     def round(key: Array, state: Kept, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Kept, Info]:
         everyone, old, w = jnp.zeros_like(cohort.ids), state.home[cohort.ids], state.w
-        updates = both.fit(key, federation, jobs_from(cohort, w, everyone, home=old if together else None), hyper)
+        held = config.receive(Ask(solver, key, federation, cohort, hyper), state) if together else None
+        updates = both.fit(key, federation, jobs_from(cohort, w, everyone, home=held), hyper)
         if together:
             assert updates.home is not None
             change = updates.home - old
@@ -109,11 +116,13 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
         info = report(federation, cohort, updates, w[everyone], new[everyone], mixed, sent, **shown)
         return Kept(new, state.home.at[cohort.ids].set(kept.new), drawn), info
 
+    def shared(state: Kept) -> tuple[Array, Array]:
+        return state.w, jnp.zeros(state.drawn.shape, jnp.int32)
+
     def models(state: Kept) -> tuple[Array, Array]:
         own = config.personal(state)
         return own, jnp.arange(own.shape[0], dtype=jnp.int32)
 
-    def also(state: Kept) -> dict[str, tuple[Array, Array]]:
-        return {"global": (state.w, jnp.zeros(state.drawn.shape, jnp.int32))}
-
-    return Method(init, round, models, also=also, chooses=False)
+    if not config.own:
+        return Method(init, round, shared)
+    return Method(init, round, models, also=lambda state: {"global": shared(state)}, chooses=False)

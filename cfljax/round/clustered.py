@@ -202,6 +202,16 @@ class Clustered(MethodConfig):
         return kept + self.pairs * clients + (compared_size(d, self.similarity) if self.similarity else 0)
 
     @property
+    def single(self) -> bool:
+        """Whether the labels are all there is: one model for all, or the true groups."""
+        return self.true_groups or not (self.begins or self.chooses or self.splits or self.makes_models)
+
+    @property
+    def places_unlabelled(self) -> bool:
+        """Whether nothing depends on a newcomer's data."""
+        return self.single and type(self).adapt is Clustered.adapt
+
+    @property
     def newcomers_train(self) -> bool:
         """Whether a client that comes late has trained for its `guess`, which is billed when it joins."""
         return True

@@ -56,7 +56,7 @@ class ClusteredMethod:
             setup=self.setup,
             regroup=self.regroup if regroups else None,
             regroup_after=self.regroup_after if regroups else None,
-            score=None if self.single else self.score,
+            score=None if config.single else self.score,
             extras=self.extras,
             also=self.also if adapts or config.trains_twice else None,
             adapt=self.adapt if adapts else None,
@@ -65,12 +65,6 @@ class ClusteredMethod:
             settle=None if kind.settle is Clustered.settle else self.settle,
             newcomers_choose=config.chooses and config.scores_on_server,
         )
-
-    @property
-    def single(self) -> bool:
-        """Whether the labels are all there is: one model for all, or the true groups."""
-        config = self.config
-        return config.true_groups or not (config.begins or config.chooses or config.splits or config.makes_models)
 
     @property
     def regroups(self) -> bool:
@@ -130,14 +124,14 @@ class ClusteredMethod:
                 arrived = jnp.sum(new & federation.trains & (state.guess >= 0), dtype=jnp.int32)
             state = state._replace(labels=jnp.where(new, state.guess, state.labels))
         if config.clients_per_cluster is not None:
-            clusters = state.clusters - config.leaves_out
-            cohort = cohorts.draw_inside(key, federation, state.labels, clusters, config.clients_per_cluster, cohort.round, hyper)
+            number, most = state.clusters - config.leaves_out, config.clients_per_cluster
+            cohort = cohorts.draw_inside(key, federation, state.labels, number, most, cohort.round, hyper, cohort.kept)
         train = functools.partial(self._trained, key, state, federation, hyper=hyper, arrived=arrived)
         if config.warmup_rounds == 0 or cohort.ids.shape[0] == federation.clients:
             state, info = train(cohort)
             return state, info if config.clients_per_cluster is None else info._replace(cohort=cohort)
         everyone, t = jnp.arange(federation.clients, dtype=jnp.int32), cohort.round
-        full = cohorts.gather(key, federation, everyone, cohorts.present(federation, t), t, hyper)
+        full = cohorts.gather(key, federation, everyone, cohorts.present(federation, t), t, hyper, cohort.kept)
 
         def alike(cohort: Cohort) -> tuple[State, Info]:
             state, info = train(cohort)
@@ -162,7 +156,7 @@ class ClusteredMethod:
             which, mix, trained = self._reassigned(ask, state, which, trained)
         models = config.after(trained.mixed.new, hyper, state)
         memory = trained.velocity if config.buffers else state.memory
-        labels = state.labels if self.single else join(state.labels, cohort, which)
+        labels = state.labels if config.single else join(state.labels, cohort, which)
         after = state._replace(models=models, labels=labels, memory=memory)
         if whole is not None:
             either = cohort.mask & ~(trained.kept.finite & whole.kept.finite)

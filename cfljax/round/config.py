@@ -59,7 +59,7 @@ class MethodConfig:
     chooses_by_loss = False
     """Whether each participant of a round chooses its cluster by losses, so that `train.privacy.choice` can make that private."""
     sends = True
-    """Whether participants send updates; False: nothing leaves them."""
+    """Whether participants send updates."""
     waits = "its round needs the updates of all participants at once"
     """Why the server must wait for all participants of a round, so that `train.asynchronous` is refused; "": it need not, as the
     round mixes updates by `averages` and `train_and_mix`, and nothing else in it looks at them. A reason is inherited, "" not."""
@@ -98,6 +98,11 @@ class MethodConfig:
         """How many of the vectors that a participant receives hold the same parameters where everybody shares them: K where it gets
         all K models."""
         return 1.0
+
+    @property
+    def places_unlabelled(self) -> bool:
+        """Whether a client that never trains and has no labels gets a model by the method's rule (`data.new_clients.shots = 0`)."""
+        return self.own
 
     @property
     def counts_clusters(self) -> bool:

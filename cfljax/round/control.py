@@ -51,7 +51,7 @@ class Controlled(PersonalConfig):
     finite, neither counts. The server's step is `move`. Clients are scored with w.
     """
 
-    own = False
+    own, places_unlabelled = False, True
     own_server = True
     average = "uniform"
     """The weights of the participants, and of the clients in c: "samples" or "uniform". Methods may have it as an option."""
@@ -89,6 +89,7 @@ class Controlled(PersonalConfig):
 def method_of(name: str, config: Controlled, model: Model, solver: Solver) -> Method[Vectors]:
     """Return the functions of the method of this name."""
     apart, two = config.groups == "true", config.own_steps
+    solver.need_no_statistics("a step of the server with control vectors")
     trainer = solver.with_step(config.step)
     if two:
         trainer = solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))

@@ -6,8 +6,8 @@ what compression drops of a client's update stays with the client, and is added 
 `train.optimizer_state`, if they train once a round: a client's optimiser continues from its last training, whichever model
 the client trains now, as in the programs of Sattler et al. (momentum) and FedSoft (Adam).
 
-The method itself is untouched. During a round the federation holds the clients' residuals (`Federation.residual`); they are added
-to the updates that are sent (`local.send`), and the report on the round brings the new ones (`Info.residual`).
+The method itself is untouched. During a round the cohort brings the clients' residuals (`Cohort.kept`); they are added to the
+updates that are sent (`local.send`), and the report on the round brings the new ones (`Info.kept`).
 
 Readings:
 - Whose residual. Paper: a worker's, of one model. Here: the client's, whichever cluster it is in: one that changes its cluster
@@ -20,7 +20,6 @@ Readings:
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 from cfljax.errors import SpecError
@@ -55,14 +54,14 @@ def with_memory(method: Method, solver: Solver, name: str) -> Method:
         return Remembering(inner, residual, jnp.full((clients, flatten_util.ravel_pytree(begun)[0].size), jnp.nan))
 
     def round(key: Array, state: Remembering, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Remembering, Info]:
-        seen = dataclasses.replace(federation, residual=state.residual, optimiser=state.optimiser)
-        inner, info = method.round(key, state.inner, seen, cohort, hyper)
+        seen = cohort._replace(kept=cohort.kept._replace(residual=state.residual, optimiser=state.optimiser))
+        inner, info = method.round(key, state.inner, federation, seen, hyper)
         for option, kept, new in (
-            ("compress.feedback", state.residual, info.residual),
-            ("optimizer_state", state.optimiser, info.optimiser),
+            ("compress.feedback", state.residual, info.kept.residual),
+            ("optimizer_state", state.optimiser, info.kept.optimiser),
         ):
             if kept is not None and new is None:
                 raise SpecError(f"train.{option}: method.{name} sends no updates of Solver.fit; leave it out for this method")
-        return Remembering(inner, info.residual, info.optimiser), info._replace(residual=None, optimiser=None)
+        return Remembering(inner, info.kept.residual, info.kept.optimiser), info
 
     return inside(method, init, round)

@@ -73,7 +73,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
         inner, info = method.round(key, state.inner, _seen(federation, state), cohort, hyper)
         assert info.finite is not None
         cohort = cohort if info.cohort is None else info.cohort
-        came = select_arriving(federation, cohort, method.models(inner)[1][cohort.ids])
+        came = select_arriving(cohort, method.models(inner)[1][cohort.ids])
         arrived = came.mask & info.finite
         each = jnp.float32(1) if weights == "uniform" else federation.train.count[came.ids].astype(jnp.float32)
         each = jnp.where(arrived & (came.which >= 0), each, 0.0)

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from cfljax.kernels.mix import usable, weighted_sum
 from cfljax.lazy import jax, jnp
 from cfljax.local.reports import report
+from cfljax.local.rounds import jobs_from
+from cfljax.round.ask import Ask
 from cfljax.round.common import first_model, keep_own, traffic
 from cfljax.round.config import PersonalConfig
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 if TYPE_CHECKING:
+    from cfljax.local.optimiser import StepRule
+    from cfljax.local.own_steps import OwnSteps
     from cfljax.local.solver import Solver
 
 
@@ -27,6 +31,8 @@ class OwnModels(NamedTuple):
     """f32[C]: the number of training samples of each client."""
     first: Array
     """f32[d]: w_0."""
+    shared: Array | None = None
+    """f32[m]: what the server sends to all participants besides models; None: nothing."""
 
     @property
     def shares(self) -> Array:
@@ -45,13 +51,14 @@ class Peers(PersonalConfig):
     method: its fields are the options, and it overrides what it does otherwise.
 
     A client is scored with its model; one that has not trained, with the mean by samples of the models of all that have. With
-    `sends = False` nothing leaves a client, which is then scored with the first model.
+    `sends = False` no model leaves a client, which is then scored with the first model.
     """
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        cls.trains_once = not cls.own_steps
         if not cls.sends:
-            cls.waits = "nothing is sent, so nobody waits"
+            cls.waits = "no updates are sent, so nobody waits"
 
     def step(self, hyper: Hyper) -> LocalStep:
         """Return the numbers of a local step. Its pull `mu` is to the second model of `start`."""
@@ -65,6 +72,22 @@ class Peers(PersonalConfig):
     def weights(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
         """f32[S, C]: the weight of each client's model in the mixtures of the clients i32[S]. Rows sum to one."""
         return jax.nn.one_hot(ids, state.drawn.shape[0])
+
+    def first_shared(self, model: Model, federation: Federation) -> Array | None:
+        """f32[m]: what the server sends to all participants at first; None: nothing but models."""
+
+    def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
+        """Return the local steps, of methods that have steps of their own. What the server sent is at home, and stays the same."""
+        raise NotImplementedError
+
+    def exchange(self, ask: Ask, state: OwnModels, own: Array) -> tuple[Array | None, Array | int, Array | int]:
+        """Return what the server sends in the next round, and how many numbers all participants together have received and sent
+        besides models. `state`: before the round; `own` f32[S, d]: the participants' models after it."""
+        return state.shared, 0, 0
+
+    def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
+        """f32[C, d]: further models of the clients, by name, for the record of their accuracy."""
+        return {}
 
     @property
     def without(self) -> dict[str, str]:
@@ -80,25 +103,32 @@ class Peers(PersonalConfig):
 def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
     """Return the functions of the method."""
     stepped = solver if type(config).step is Peers.step else solver.with_step(config.step)
+    if config.own_steps:
+        stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
     train, vectors = (stepped.fit, 1) if config.sends else (stepped.train, 0)
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> OwnModels:
         first, size = first_model(key, model), jnp.asarray(federation.train.count, jnp.float32)
-        return OwnModels(jnp.tile(first, (federation.clients, 1)), jnp.zeros(federation.clients, bool), size, first)
+        own, nobody = jnp.tile(first, (federation.clients, 1)), jnp.zeros(federation.clients, bool)
+        return OwnModels(own, nobody, size, first, config.first_shared(model, federation))
 
     def round(key: Array, state: OwnModels, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[OwnModels, Info]:
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         own = state.own[cohort.ids]
         begin, pull = config.start(state, cohort.ids, own, hyper)
-        jobs = Jobs(cohort.ids, cohort.mask, cohort.work, begin, mine, pull, None if pull is None else mine)
+        home = None if state.shared is None else jnp.tile(state.shared, (mine.shape[0], 1))
+        jobs = jobs_from(cohort, begin, mine, pull, None if pull is None else mine, home=home)
         updates = train(key, federation, jobs, hyper)
         mixed = keep_own(cohort, updates.delta, begin)
         sane = cohort.mask & usable(updates.delta)
         new = jnp.where(sane[:, None], mixed.new, own)  # a client whose update is broken keeps its model
+        shared, *floats = config.exchange(Ask(solver, key, federation, cohort, hyper), state, new)
+        down, up = (jnp.asarray(each, jnp.int32) for each in floats)
+        sent = traffic(cohort, vectors, vectors)._replace(floats_down=down, floats_up=up)
         into = jnp.where(sane, cohort.ids, federation.clients)
-        info = report(federation, cohort, updates, begin, new, mixed, traffic(cohort, vectors, vectors))
+        info = report(federation, cohort, updates, begin, new, mixed, sent)
         drawn = state.drawn.at[into].set(True, mode="drop")
-        return state._replace(own=state.own.at[into].set(new, mode="drop"), drawn=drawn), info
+        return state._replace(own=state.own.at[into].set(new, mode="drop"), drawn=drawn, shared=shared), info
 
     def models(state: OwnModels) -> tuple[Array, Array]:
         mine = jnp.arange(state.own.shape[0], dtype=jnp.int32)
@@ -113,4 +143,7 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         middle = jnp.where(jnp.any(state.drawn), state.shares, jnp.eye(everybody.shape[0]))
         return jnp.where(state.drawn[:, None], config.weights(state, everybody, state.own, hyper), middle)
 
-    return Method(init, round, models, chooses=False, shares=shares if config.sends else None)
+    def also(state: OwnModels) -> dict[str, tuple[Array, Array]]:
+        return {name: (each, jnp.arange(each.shape[0], dtype=jnp.int32)) for name, each in config.also(model, state).items()}
+
+    return Method(init, round, models, also=also, chooses=False, shares=shares if config.sends else None)

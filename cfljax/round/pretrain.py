@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
@@ -45,8 +44,7 @@ def pretrain(solver: Solver, key: Array, federation: Federation, hyper: Hyper, s
     comes from `solver_before`. `key` is the run's or the round's; draws are independent of the round's training."""
     n = ids.shape[0]
     jobs = Jobs(ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32))
-    apart = dataclasses.replace(federation, residual=None, optimiser=None)  # of another start, and they never follow each other
-    return solver.fit(keys.fold(key, "pretrain"), apart, jobs, hyper).delta
+    return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper).delta
 
 
 def in_chunks(find: Callable[[Array, Array], Array], who: Array) -> Array:

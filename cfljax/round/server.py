@@ -28,6 +28,7 @@ import numpy as np
 
 from cfljax.lazy import jax, jnp, optax
 from cfljax.local.parts import ALL, CLIENT, CLUSTER, FROZEN, ModelParts
+from cfljax.models.flat import mark_statistics
 from cfljax.round.fedopt import maker
 from cfljax.round.parts import Shared
 from cfljax.round.state import inside
@@ -127,6 +128,8 @@ def _division(
             kinds[parts.columns(kind)] = number
     with jax.ensure_compile_time_eval():
         of_leaf = [names[int(np.asarray(leaf).flat[0])] for leaf in jax.tree.leaves(model.unravel(jnp.asarray(kinds)))]
+    running = jax.tree.leaves(mark_statistics(model))  # statistics of batches are left as the round averages them
+    of_leaf = [FROZEN if left else kind for left, kind in zip(running, of_leaf, strict=True)]
 
     def unravel(rows: Array) -> tuple[Leaves, Any]:
         return jax.tree.flatten(model.unravel(rows) if rows.ndim == 1 else jax.vmap(model.unravel)(rows))

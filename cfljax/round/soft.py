@@ -9,11 +9,11 @@ from typing import NamedTuple
 from cfljax.devices.spread import spread
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES, add_lengths, averages
-from cfljax.local.gradients import gather_batch
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver, job_owners
 from cfljax.local.stream import block_size, fold_blocks
+from cfljax.local.train import gather_batch
 from cfljax.registry.options import option
 from cfljax.round.ask import Ask
 from cfljax.round.choice import need_clients

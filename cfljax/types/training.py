@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cfljax.types.arrays import Array, Hyper, Tree
+from cfljax.types.federation import ClientState
 
 
 class Forward(Protocol):
     """Runs the network of a model."""
 
-    def __call__(self, params: Tree, x: Array, /, key: Array | None = None) -> Array:
-        """Logits f32[B, outputs] of the samples x f32[B, ...]. With a key the
-        network is in training, and the key draws crops, flips and dropout; None: evaluation."""
+    def __call__(self, params: Tree, x: Array, /, key: Array | None = None, mask: Array | None = None) -> Array:
+        """Logits f32[B, outputs] of the samples x f32[B, ...]. With a key the network is in training, and the key draws crops,
+        flips and dropout; None: evaluation. With a mask bool[B], BatchNorm has the statistics of these samples."""
 
 
 OfLogits = Callable[[Array, Array], Array]
@@ -24,23 +25,19 @@ class Model(NamedTuple):
     """A model whose parameters are a flat vector. `forward` takes them as a tree, so that training unravels the vector once."""
 
     name: str
-    size: int
-    """The number d of parameters."""
-    init: Callable[[Array], Array]
-    """key -> f32[d]: the initial parameters."""
-    unravel: Callable[[Array], Tree]
-    """f32[d] -> params: the flat vector as the network's tree of parameters."""
-    ravel: Callable[[Tree], Array]
-    """params -> f32[d]: the inverse of `unravel`."""
+    size: int  # The number d of parameters
+    init: Callable[[Array], Array]  # key -> f32[d]: the initial parameters
+    unravel: Callable[[Array], Tree]  # f32[d] -> params: the flat vector as the network's tree of parameters
+    ravel: Callable[[Tree], Array]  # params -> f32[d]: the inverse of `unravel`
     forward: Forward
-    loss: OfLogits
-    """f32[B]: the loss of each sample."""
-    correct: OfLogits
-    """bool[B]: whether each sample is classified correctly."""
+    loss: OfLogits  # f32[B]: the loss of each sample
+    correct: OfLogits  # bool[B]: whether each sample is classified correctly
     penalty: Callable[[Tree], Array] | None = None
     """params -> f32[]: a term that is added to the training loss (weight decay on some layers); None: no such term."""
     whole: Callable[[Tree], Tree] | None = None
     """params -> the parameters of the whole network, where the vector has only those that train; None: it has all."""
+    statistics: tuple[str, ...] = ()
+    """The paths of the running means and variances of BatchNorm among the parameters. They follow the batches of training."""
 
 
 class Plan(NamedTuple):
@@ -96,35 +93,30 @@ class LocalStep(NamedTuple):
 class Jobs(NamedTuple):
     """The local training of a round, one job per participant: participant s starts from `start[which[s]]`."""
 
-    client: Array
-    """i32[S] positions of the participants on the client axis."""
-    mask: Array
-    """bool[S]: a masked job costs nothing and returns a zero update."""
-    work: Array
-    """f32[S] in (0, 1]: the share of its local steps that each participant does."""
-    start: Array
-    """f32[K, d] the models that participants may start from."""
+    client: Array  # i32[S] positions of the participants on the client axis
+    mask: Array  # bool[S]: a masked job costs nothing and returns a zero update
+    work: Array  # f32[S] in (0, 1]: the share of its local steps that each participant does
+    start: Array  # f32[K, d] the models that participants may start from
     which: Array | None
     """i32[S] the row of `start` (and of `velocity`) of each participant; None: each participant starts from the model with the
     least loss on its data (see `Solver.chooses`)."""
     anchor: Array | None = None
     """f32[A, d]: the models that the proximal term pulls to; None: the models that participants start from."""
-    anchor_of: Array | None = None
-    """i32[S] the row of `anchor` of each participant; None: the same as `which`."""
-    velocity: Array | None = None
-    """f32[K, d]: the momentum buffers that participants start with; None: zeros."""
+    anchor_of: Array | None = None  # i32[S] the row of `anchor` of each participant; None: the same as `which`
+    velocity: Array | None = None  # f32[K, d]: the momentum buffers that participants start with; None: zeros
     weights: Array | None = None
     """f32[S, N]: the weights of each participant's samples, in their order; N is at least `Split.longest`. The loss of a batch is
     the mean over its samples of weight · loss. None: all weights are 1."""
     home: Array | None = None
     """f32[S, m]: client-side numbers of each participant, for a method's own steps (`local.own_steps`); None: there are none."""
+    kept: ClientState = ClientState()  # What belongs to all clients in this round (`Cohort.kept`)
 
     def take(self, which: Array) -> Jobs:
         """Select the n jobs at the positions `which` i32[n]. A position of −1 gives a masked job."""
         of_each = {name: each[which] for name, each in self._of_each().items()}
         return self._replace(**of_each | {"mask": of_each["mask"] & (which >= 0)})
 
-    def _of_each(self) -> dict[str, Array]:
+    def _of_each(self) -> dict[str, Any]:
         """Return the fields that have one entry per job, by name, without those that are None."""
         fields = {name: getattr(self, name) for name in ("client", "mask", "work", "which", "anchor_of", "weights", "home")}
         return {name: each for name, each in fields.items() if each is not None}
@@ -133,20 +125,15 @@ class Jobs(NamedTuple):
 class Updates(NamedTuple):
     """The updates that local training returns."""
 
-    delta: Array
-    """f32[S, d]: the trained parameters minus the parameters at the start."""
-    loss: Array
-    """f32[S]: the mean training loss over all samples that the steps have seen."""
-    steps: Array
-    """i32[S]: the number of optimiser steps."""
-    velocity: Array | None = None
-    """f32[S, d]: the momentum buffers after training; None: `Jobs.velocity` was None."""
-    which: Array | None = None
-    """i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was given."""
+    delta: Array  # f32[S, d]: the trained parameters minus the parameters at the start
+    loss: Array  # f32[S]: the mean training loss over all samples that the steps have seen
+    steps: Array  # i32[S]: the number of optimiser steps
+    velocity: Array | None = None  # f32[S, d]: the momentum buffers after training; None: `Jobs.velocity` was None
+    which: Array | None = None  # i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was given
     home: Array | None = None
     """f32[S, m]: the client-side numbers of each participant, never sent: after its own steps (`Jobs.home`), or the update of its
     parts (`Federation.own`), where `delta` is zero. None: there are none."""
     residual: Array | None = None
-    """f32[S, d]: what compression has dropped of each participant's updates so far (`Federation.residual`); None: it is lost."""
+    """f32[S, d]: what compression has dropped of each participant's updates so far (`ClientState.residual`); None: it is lost."""
     optimiser: Array | None = None
-    """f32[S, m]: the state of each participant's optimiser after training (`Federation.optimiser`); None: it is lost."""
+    """f32[S, m]: the state of each participant's optimiser after training (`ClientState.optimiser`); None: it is lost."""

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from cfljax.devices import compiled
-from cfljax.devices.compiled import MAX_KEPT, compile_later, remember, shared_function
-from cfljax.devices.split import MIN_DONATED, SplitFunction, split_jit
-from cfljax.engine.compiling import _check_types
+from cfljax.devices.compiled import MAX_KEPT, compile_later, keep, shared_function
+from cfljax.devices.split import MIN_DONATED, SplitFunction, check_types, split_jit
 
 A = jnp.arange(3.0)
 TABLE = np.array([2.0, 4.0, 8.0], np.float32)
@@ -96,7 +95,7 @@ def test_traces_are_kept_until_programs_are_forgotten():
     call(1), call(1), call(2)
     assert traced == [1, 2]
     for number in range(MAX_KEPT):  # all are forgotten before they are too many
-        remember(("test", number), lambda: number)  # noqa: B023
+        keep(("test", number), number)
     assert len(compiled._kept) <= MAX_KEPT
     call(1)
     assert traced == [1, 2, 1]
@@ -166,6 +165,6 @@ def test_what_prints_stays_in_its_order(capfd):
 )
 def test_a_state_keeps_its_types(after):
     before, now = (jax.eval_shape(lambda of=of: of) for of in ({"a": A, "b": A}, after))
-    _check_types(before, before)
+    check_types(before, before)
     with pytest.raises(TypeError, match=r"must not change .*\['"):
-        _check_types(before, now)
+        check_types(before, now)

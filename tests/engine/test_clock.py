@@ -117,16 +117,10 @@ def test_stragglers_do_fewer_steps_and_nobody_waits_for_who_drops_out():
     assert clocked(more={"dropout": 1.0}).history["clock_s"].tolist() == [0.0] * (ROUNDS + 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "sent", "options"),
-    [
-        ("ifca", {"down": 2}, {"clusters": 2}),
-        rarely("local", {"down": 0, "up": 0}, {}),
-        rarely("ditto", {"often": 2}, {}),
-        ("fedem", {"down": 2, "up": 2, "often": 2}, {"clusters": 2}),
-        rarely("scaffold", {"down": 2, "up": 2}, {}),
-    ],
-)
+@pytest.mark.parametrize(("name", "sent", "options"), [
+    ("ifca", {"down": 2}, {"clusters": 2}), rarely("local", {"down": 0, "up": 0}, {}), rarely("ditto", {"often": 2}, {}),
+    ("fedem", {"down": 2, "up": 2, "often": 2}, {"clusters": 2}), rarely("scaffold", {"down": 2, "up": 2}, {}),
+])  # fmt: skip
 def test_what_a_method_sends_and_trains_takes_its_time(name, sent, options):
     out = clocked(name, **options)
     np.testing.assert_allclose(out.history["clock_s"], reference.walk([expected(**sent)] * ROUNDS)[0], rtol=1e-5)
@@ -303,12 +297,12 @@ def test_where_all_who_are_there_drop_out_the_clock_waits_for_no_line(tmp_path):
 def test_training_in_a_loop_of_the_methods_own_is_refused():
     solver, model = toy.solver(toy.model()), toy.model()
 
-    def go(federation):
-        there = cohort.draw(keys.root(0), federation, 8, jnp.int32(0), {})
+    def go(kept):
+        there = cohort.draw(keys.root(0), federation(), 8, jnp.int32(0), {}, kept)
         start = jnp.zeros((1, model.size))
         jobs = toy_jobs(there, start)
         each = jax.lax.map(
-            lambda key: solver.fit(key, federation, jobs, {"lr": jnp.float32(0.1)}).delta,
+            lambda key: solver.fit(key, federation(), jobs, {"lr": jnp.float32(0.1)}).delta,
             keys.fold_each(keys.root(0), "x", jnp.arange(2)),
         )
         info = type("Info", (), {"traffic": traffic(there)})

@@ -10,7 +10,7 @@ import pytest
 
 from cfljax import data, keys
 from cfljax.devices import compiled
-from cfljax.engine import compiling
+from cfljax.engine import program
 from cfljax.engine.evaluation import _let_test_clients_choose, list_evaluated
 from cfljax.engine.history import find_divergence
 from cfljax.engine.program import Settings
@@ -21,7 +21,7 @@ from cfljax.engine.simulate import simulate
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
 from cfljax.types import Jobs, Traffic
-from tests import toy
+from tests import play, toy
 from tests.reference import plain
 
 CHOOSES, KNOWS = True, False
@@ -238,12 +238,14 @@ def test_clients_that_never_train_choose_among_any_number_of_models(used):
 
 def test_clients_that_never_train_do_not_choose_where_models_are_personal_or_groups_known():
     model = toy.model(4)
-    made = {name: METHODS.entry(name).make(METHODS.check(name, {}, "method"), model, toy.solver(model)) for name in METHODS}
+    made = {name: play.prepared(name, model=play.OPTIONS.get(name, {}).get("model", model)).method for name in METHODS}
     personal = {
         "apfl",
         "ditto",
+        "fedala",
         "fedamp",
         "fedper",
+        "fedproto",
         "fedrep",
         "fedrod",
         "fedsoft",
@@ -328,4 +330,4 @@ def test_an_evaluation_costs_the_least_of_a_few_looks_and_a_dear_one_is_looked_a
 
 def test_a_view_that_only_picks_arrays_is_not_compiled():
     structure = jax.tree.structure((0, 0))
-    assert compiling._pick(structure, [1, 0], {"a": 1, "b": 2}, 3) == (2, 1)
+    assert program._pick(structure, [1, 0], {"a": 1, "b": 2}, 3) == (2, 1)

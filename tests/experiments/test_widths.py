@@ -7,7 +7,8 @@ from cfljax.config import read_spec
 from cfljax.devices import compiled
 from cfljax.devices.machine import describe_machine
 from cfljax.devices.mesh import Shape
-from cfljax.engine.simulate import default_flags, simulate
+from cfljax.engine.groups import default_flags
+from cfljax.engine.simulate import simulate
 from cfljax.errors import DataError
 from cfljax.experiment import widths
 from cfljax.experiment.assemble import assemble_batch

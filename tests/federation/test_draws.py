@@ -28,7 +28,7 @@ def test_who_changes_the_group():
 def test_attackers_and_all_that_is_drawn_by_name():
     key = keys.fold(keys.root(7), "round", 2)
     assert np.argsort(_draw_luck(7, CLIENTS)).tolist() == [2, 0, 3, 4, 1, 5]
-    seen = SimpleNamespace(devices=None, uid=CLIENTS)
+    seen = SimpleNamespace(uid=CLIENTS)
     numbers = {"dropout": 0.5, "stragglers": 0.5, "straggler_work": 0.25}
     drawn = cohort.gather(key, seen, CLIENTS, jnp.ones(6, bool), 0, numbers)
     assert np.flatnonzero(drawn.mask).tolist() == [2, 3] and np.flatnonzero(drawn.work < 1).tolist() == [1, 2, 4, 5]

@@ -168,6 +168,44 @@ def test_published_protocols_are_specs_of_two_sizes(name, groups):
     assert np.bincount(host_federation(small[0]).group).tolist() == groups
 
 
+@pytest.mark.parametrize(
+    ("name", "row", "smaller"),
+    [
+        ("fedrc", 0, {"clients": 30, "samples_per_client": 40}),
+        ("cfl_gp", 0, {"clients": 16, "samples_per_client": 89}),
+        ("anda", 2, {}),  # four angles
+        ("fedccfa", 1, {"clients": 20, "of_each_class": 2, "views": ["label_swap"], "drift": {"at": [10], "share": 1.0}}),
+    ],
+)
+def test_a_preset_is_the_protocol_and_each_option_can_be_overridden(name, row, smaller):
+    path = Path(__file__).parents[2] / "experiments" / "protocols" / f"{name}.toml"
+
+    def datasets(sets, table):
+        runs = read_spec(path, sets).runs()
+        written = list({run.data.spelled: run.data for run in runs}.values())[row]
+        data = {"name": written.name, "partition": name} | table
+        (run,) = read_spec({"data": data, "method": ["fedavg"], "train": {"rounds": 200}}).runs()
+        return written, run.data
+
+    full, preset = datasets([], {})
+    assert full == preset
+    small, preset = datasets(["size=small"], smaller)
+    assert small == preset and small != full
+    source = small.drawn_for(0).load()
+    assert hash_parts(small.deal(source)) == hash_parts(preset.deal(source))
+
+
+def test_a_preset_stands_beside_other_partitions_and_describe_says_what_it_became():
+    spec = {"data": {"name": "digits", "partition": ["anda", "iid"], "clients": 12, "views": []}, "method": ["fedavg"]}
+    assert len({run.data.spelled for run in read_spec(spec).runs()}) == 1
+    del spec["data"]["views"]
+    assert [[view.name for view in run.data.views] for run in read_spec(spec).runs()] == [["rotated"], []]
+    text = describe("digits", ["data.partition=fedccfa", "data.clients=20"])
+    assert "dirichlet x label_permutation in 4" in text and 'kind = "sudden"' in text and "at = [100]" in text
+    with pytest.raises(SpecError, match='data.partition = "fedr": unknown partition; did you mean "fedrc"'):
+        run_of({"partition": "fedr"})
+
+
 def test_a_spec_says_views_once_and_a_list_of_lists_is_an_axis():
     spec = {"data": {"name": "digits", "views": [["rotated"], BOTH]}, "method": ["fedavg"], "seeds": [0, 1]}
     runs = read_spec(spec | {"data": spec["data"] | {"seed": "run", "clients": 16}}).runs()

@@ -10,7 +10,7 @@ import pytest
 from cfljax.devices import compiled
 from cfljax.devices import split as devices_split
 from cfljax.devices.split import SplitFunction
-from cfljax.engine import compiling, simulation
+from cfljax.engine import program, simulate
 from cfljax.methods import METHODS
 from tests import play, toy
 from tests.often import KINDS, every
@@ -19,6 +19,7 @@ from tests.play import ROUNDS, on_nine, unlike
 
 NAMES = list(METHODS)
 NOT_FIXED_WITHOUT_STEPS = {
+    "fedbn": "batches move running statistics without a learning rate, too",
     "joint": "in each round with an empty cluster random devices are put elsewhere",
     "fedem": "mixtures follow the losses, whether models move or not",
     "fedrc": "mixtures follow the losses, whether models move or not",
@@ -36,10 +37,10 @@ def played(name, *runs, **more):
     made, split, futures = [], [], []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "_kept", {})
-        compile_programs, begin, later = simulation.compile_programs, SplitFunction.__init__, compiled.compile_later
-        patch.setattr(simulation, "compile_programs", lambda *args: made.append(compile_programs(*args)) or made[-1])
+        compile_programs, begin, later = simulate.compile_programs, SplitFunction.__init__, compiled.compile_later
+        patch.setattr(simulate, "compile_programs", lambda *args: made.append(compile_programs(*args)) or made[-1])
         patch.setattr(SplitFunction, "__init__", lambda self, *args, **more: split.append(self) or begin(self, *args, **more))
-        for module in (compiling, devices_split):
+        for module in (program, devices_split):
             patch.setattr(module, "compile_later", lambda *args, **more: futures.append(later(*args, **more)) or futures[-1])
         outputs, kept = on_nine(name, *runs, **more), compiled._kept
     compiled._kept.update(kept)

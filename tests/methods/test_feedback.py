@@ -13,7 +13,7 @@ from cfljax.experiment.batching import Size
 from cfljax.kernels.mix import usable
 from cfljax.local.send import Sending, receive_all
 from cfljax.methods import METHODS
-from cfljax.types import Jobs
+from cfljax.types import ClientState, Jobs
 from tests import play, toy
 from tests.often import every, rarely
 from tests.play import seven_clients as federation
@@ -109,7 +109,7 @@ def test_parts_that_stay_at_home_are_never_fed_back():
     assert not residual[:, home].any() and residual[:, ~home].any()
 
 
-SENDS = [name for name in METHODS if name not in (*REFUSED, "local")]
+SENDS = [name for name in METHODS if name not in REFUSED and METHODS.entry(name).options.sends]
 
 
 @pytest.mark.parametrize("name", every(SENDS, often=("ifca",)))
@@ -193,7 +193,7 @@ def test_ids_and_memory():
 def test_without_it_local_training_is_the_same_program():
     solver = toy.solver(toy.model(), batch=5, sending=Sending("topk", KEEP))
     jobs = Jobs(jnp.arange(3), jnp.ones(3, bool), jnp.ones(3), jnp.zeros((1, 28)), jnp.zeros(3, jnp.int32))
-    text = jax.jit(lambda f: solver.fit(keys.root(0), f, jobs, {"lr": 0.1})).lower(federation()).as_text()
-    fed = toy.replace(federation(), residual=jnp.zeros((7, 28)))
-    more = jax.jit(lambda f: solver.fit(keys.root(0), f, jobs, {"lr": 0.1})).lower(fed).as_text()
+    fit = jax.jit(lambda jobs: solver.fit(keys.root(0), federation(), jobs, {"lr": 0.1}))
+    text = fit.lower(jobs).as_text()
+    more = fit.lower(jobs._replace(kept=ClientState(residual=jnp.zeros((7, 28))))).as_text()
     assert "7x28" not in text and "7x28" in more

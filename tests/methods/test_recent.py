@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
+from cfljax.config import Train
 from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.methods import METHODS
@@ -111,11 +112,14 @@ def test_sr_fca_follows_the_plain_program(fraction, clusters):
 # FedRoD
 
 
+def first_model_of(model):
+    return np.asarray(first_models(keys.root(0), model, 1)[0], np.float64)
+
+
 def test_fedrod_follows_the_plain_program():
     made, model = toy.federation("classes", clients=7, classes_per_client=2, seed=4), toy.model(7)
     out = play.rounds("fedrod", made, 3, 4, 0, lr=0.2, model=model)
-    start = np.asarray(first_models(keys.root(0), model, 1)[0], np.float64)
-    w, own = reference.fedrod(plain.Net(6, 4, 7), plain.Clients(made), start, 3, 4, 0.2, 4)
+    w, own = reference.fedrod(plain.Net(6, 4, 7), plain.Clients(made), first_model_of(model), 3, 4, 0.2, 4)
     assert np.abs(np.asarray(out.method.also(out.states[-1])["global"][0][0]) - w).max() < 1e-5
     assert np.abs(out.models() - own).max() < 1e-5
 
@@ -123,6 +127,65 @@ def test_fedrod_follows_the_plain_program():
 def test_fedrod_needs_one_label_for_each_sample():
     with pytest.raises(SpecError, match='method.name = "fedrod": counts samples by their label'):
         METHODS.check("fedrod", {}, "method.fedrod").check_labels("method.fedrod")
+
+
+# MOON
+
+
+def test_moon_follows_the_plain_program():
+    made, model, numbers = toy.federation("classes", clients=7, classes_per_client=2, seed=4), toy.model(7), {"mu": 3.0, "tau": 0.4}
+    out, without = (play.rounds("moon", made, 4, 4, 0, lr=0.2, model=model, **numbers | off) for off in ({}, {"mu": 0.0}))
+    w = reference.moon(plain.Net(6, 4, 7), plain.Clients(made), first_model_of(model), 4, 4, 0.2, **numbers)
+    assert np.abs(out.models()[0] - w).max() < 1e-5 < 1e-3 < np.abs(out.models() - without.models()).max()
+    assert np.allclose(without.models(), play.rounds("fedavg", made, 4, 4, 0, lr=0.2, model=model).models(), atol=1e-6)
+
+
+def test_moon_needs_a_body():
+    with pytest.raises(SpecError, match='model "mclr": has one layer, so its head is all of it'):
+        play.rounds("moon", federation(), 1)
+
+
+# FedALA
+
+
+def test_fedala_follows_the_plain_program():
+    made, model = toy.federation("classes", clients=7, classes_per_client=2, seed=4), toy.model(7)
+    numbers = {"eta": 30.0, "share": 0.7, "first_epochs": 3}
+    out = play.rounds("fedala", made, 5, 4, 0, lr=0.2, model=model, **numbers)
+    w, own, weights = reference.fedala(plain.Net(6, 4, 7), plain.Clients(made), first_model_of(model), 5, 4, 0.2, **numbers)
+    assert np.abs(np.asarray(out.states[-1].w[0]) - w).max() < 1e-5
+    assert np.abs(out.models() - own).max() < 1e-5
+    kept = np.asarray(out.states[-1].home)[:, 2 * model.size - weights.shape[1] : 2 * model.size]
+    assert np.abs(kept - weights).max() < 1e-4 and ((weights > 0.01) & (weights < 0.99)).any()
+
+
+def test_fedala_that_learns_no_weights_is_fedavg():
+    out, average = (play.rounds(name, federation(), 3, 3, 0, **more) for name, more in (("fedala", {"eta": 0.0}), ("fedavg", {})))
+    assert np.array_equal(out.states[-1].w, average.models()) and (out.models() == average.models()).all()
+
+
+# FedProto
+
+
+def test_fedproto_follows_the_plain_program():
+    made, model = toy.federation("classes", clients=7, classes_per_client=2, seed=4), toy.model(7)
+    clients, net = plain.Clients(made), plain.Net(6, 4, 7)
+    (out,) = play.batch("fedproto", made, 4, 3, [0], [{"lr": 0.2, "lam": 4.0}], model=model)
+    own, protos, sent = reference.fedproto(net, clients, first_model_of(model), 4, 3, 0.2, 4.0)
+    assert np.abs(out.models - own).max() < 1e-5
+    assert [out.history[f"bytes_{way}"][-1] / 4 for way in ("down", "up")] == sent
+    assert np.abs(play.rounds("fedproto", made, 4, 3, 0, lr=0.2, model=model, lam=0.0).models() - own).max() > 1e-3
+    right = total = 0
+    for w, (x, y) in zip(own, clients.test, strict=True):
+        near = [min(protos, key=lambda label: np.sum((z - protos[label]) ** 2)) for z in net.features(w, x)]
+        right, total = right + np.sum(near == y), total + len(y)
+    assert out.diag["accuracy_prototypes"][-1] == pytest.approx(right / total)
+
+
+@pytest.mark.parametrize("train", [{"privacy": {"clip": 1.0}}, {"compress": "sign"}, {"robust": "median"}], ids=str)
+def test_fedproto_refuses_what_is_for_updates(train):
+    with pytest.raises(SpecError, match=f"train.{next(iter(train))} with method.fedproto: it sends prototypes, not updates"):
+        METHODS.check("fedproto", {}, "m").check_train("method.fedproto", Train(**train))
 
 
 # FedGWC

@@ -23,10 +23,10 @@ SUMS = {"mix_updates": 4, "sum_by": 3, "with_noise": 3}
 NOTHING = {"attack.share": 0.0, "attack.factor": 5.0, "privacy.clip": 1e9, "privacy.noise": 0.0}
 LIES = Sending(attack="sign_flip")
 GUARDED = Sending(attack="sign_flip", robust="trimmed_mean")
-NEVER_SENDS = {"local"}
+NEVER_SENDS = {"local", "fedproto"}
 IN_TURNS = {"fedrep"}
 """Methods whose work is given in epochs."""
-MOVES_ALONE = {"fedgroup", "ditto", "fesem", "fesem_flexcfl", "joint", "fedsoft", "apfl", "pfedme", "fedrod"}
+MOVES_ALONE = {"fedgroup", "ditto", "fesem", "fesem_flexcfl", "joint", "fedsoft", "apfl", "pfedme", "fedrod", "fedala"}
 """Methods whose models change without what clients send."""
 QUICK = {"fedbcd"}
 """The one that adds up by itself; the others are `long`."""

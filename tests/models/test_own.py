@@ -110,10 +110,23 @@ class Wide(nnx.Module):
         return self.drops[1](self.drops[0](self.layer(x)))
 
 
-class WithStatistics(linen.Module):
+class WithState(linen.Module):
     @linen.compact
     def __call__(self, x):
-        return linen.BatchNorm(use_running_average=True)(linen.Dense(3)(x))
+        self.variable("counts", "seen", jnp.zeros, ())
+        return linen.Dense(3)(x)
+
+
+class OwnStatistics(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.SpectralNorm(linen.Dense(3))(x, update_stats=False)
+
+
+class Folded(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(3)(linen.BatchNorm()(x.reshape(-1, 1)).reshape(x.shape))
 
 
 class NnxWithStatistics(nnx.Module):
@@ -127,7 +140,9 @@ class NnxWithStatistics(nnx.Module):
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        (WithStatistics(), "batch_stats"),
+        (WithState(), "state besides its parameters (counts)"),
+        (OwnStatistics(), "state besides its parameters (SpectralNorm_0/"),
+        (Folded(), "BatchNorm BatchNorm_0 gets 5 rows of a batch of 1"),
         (NnxWithStatistics, "keeps state"),
         (linen.Dense(4), "must be (1, 3)"),
         (linen.Dense(3, param_dtype=jnp.bfloat16), "bfloat16"),

@@ -9,8 +9,9 @@ from safetensors.numpy import save
 
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.models import MODELS, build
+from cfljax.models.features import split_features, with_features
 from cfljax.models.options import ModelOptions
-from cfljax.models.started import POOLED_MODELS, Adapters, apply_start, common_options, split_features, to_head_model
+from cfljax.models.started import POOLED_MODELS, Adapters, apply_start, common_options, to_head_model
 from cfljax.models.weights import read_arrays, read_start
 from cfljax.results.export import named, state_dict
 from tests.models.test_models import SMALL, batch, small, weights
@@ -182,6 +183,10 @@ def test_every_model_has_a_head_that_makes_its_outputs_of_the_features_of_a_froz
     params = divided.unravel(divided.init(jax.random.key(0)))
     both, width = split_features(network)
     x, _ = batch(shape, classes)
+    if name != "mclr":
+        seen, trained = (with_features(network)[0](network.unravel(flat), x, key) for key in (None, jax.random.key(2)))
+        np.testing.assert_array_equal(seen, np.concatenate(both(network.unravel(flat), x), axis=1))
+        assert trained.shape == seen.shape and np.isfinite(trained).all()
     alone = to_head_model(network, divided, classes, width)
     assert alone.size == divided.size == width * (1 if classes == 2 else classes) + (1 if classes == 2 else classes)
 

@@ -15,6 +15,7 @@ from cfljax import __version__
 from cfljax.commands import cli
 from cfljax.commands.completion import SHELLS, words_of
 from cfljax.federation import PARTITIONS
+from cfljax.federation.presets import PRESETS
 from tests.packaging.own import forgotten
 
 
@@ -94,7 +95,7 @@ sys.exit(5)
     "text",
     [
         "{kill}\nfrom cfljax import script\nsys.meta_path.insert(0, Kill)\nscript.main()",
-        "{kill}\nfrom cfljax.commands import cli\ncli.importlib.import_module = Kill.find_spec\ncli.run_program()",
+        "{kill}\nfrom cfljax.commands import cli\ncli.process.importlib.import_module = Kill.find_spec\ncli.run_program()",
     ],
 )
 def test_a_signal_while_modules_are_imported_is_a_line_and_no_traceback(text):
@@ -126,7 +127,7 @@ def test_bash_completes_commands_flags_and_values():
     [
         (["data.par"], ["data.partition="]),
         (["data.partition", "=", "rot"], ["rotated"]),
-        (["data.partition", "="], list(PARTITIONS)),
+        (["data.partition", "="], [*PARTITIONS, *PRESETS]),
         (["train.average_"], []),
         (["method", "=", "fedgr"], ["fedgroup"]),
         (["method.ifca.res"], ["method.ifca.reseed="]),

@@ -41,7 +41,13 @@ class Net:
     def loss(self, w, x, y):
         return self.losses(w, x, y).mean()
 
-    def gradient(self, w, x, y, weights=None):
+    def features(self, w, x):
+        """f64[n, hidden]: what the last layer gets."""
+        (b, k), _ = self.layers(w)
+        return np.maximum(x @ k + b, 0)
+
+    def gradient(self, w, x, y, weights=None, more=0.0):
+        """`more` f64[n, hidden]: the gradients of a further loss of each sample by its features."""
         layers = self.layers(w)
         z = self.logits(w, x)
         p = np.exp(z - z.max(axis=1, keepdims=True))
@@ -54,7 +60,7 @@ class Net:
             return np.concatenate([p.sum(axis=0), (x.T @ p).ravel()])
         (b, k), (_, k2) = layers
         h = x @ k + b
-        back = (p @ k2.T) * (h > 0)
+        back = (p @ k2.T + more / len(y)) * (h > 0)
         return np.concatenate([back.sum(axis=0), (x.T @ back).ravel(), p.sum(axis=0), (np.maximum(h, 0).T @ p).ravel()])
 
 

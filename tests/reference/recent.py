@@ -124,6 +124,71 @@ def fedrod(net, clients, w, rounds, participants, lr, classes):
     return w, np.array(own)
 
 
+def moon(net, clients, w, rounds, participants, lr, mu, tau):
+    """The global model, from one sample's contrast after another."""
+    last = np.tile(w, (len(clients.uid), 1))
+
+    def slope(z, near, far):
+        """The gradient by z of log(e^(cos(z, near)/tau) + e^(cos(z, far)/tau)) − cos(z, near)/tau."""
+        size, cos = np.linalg.norm, lambda a, b: a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
+        of = lambda o: o / (size(z) * size(o)) - cos(z, o) * z / size(z) ** 2  # noqa: E731
+        heavy = np.exp(cos(z, far) / tau) / (np.exp(cos(z, far) / tau) + np.exp(cos(z, near) / tau))
+        return heavy * (of(far) - of(near)) / tau
+
+    for t in range(rounds):
+        key, trained = plain.round_key(0, t), []
+        for c in plain.cohort(0, t, clients.uid, participants):
+            (x, y), mine = clients.train[c], w
+            for rows in plain.batches(plain.local_key(key, clients.uid[c]), len(y), 5, epochs=1):
+                each = zip(*(net.features(model, x[rows]) for model in (mine, w, last[c])), strict=True)
+                mine = mine - lr * net.gradient(mine, x[rows], y[rows], more=mu * np.array([slope(*three) for three in each]))
+            last[c] = mine
+            trained.append((mine, clients.size[c]))
+        w = plain.average(*zip(*trained, strict=True))
+    return w
+
+
+def fedala(net, clients, w, rounds, participants, lr, eta, share, first_epochs):
+    """(The global model, the models that all clients are scored with, their weights)."""
+    at, n = w.size - net.layers(w)[1][0].size - net.layers(w)[1][1].size, len(clients.uid)
+    own, weights, times = np.tile(w, (n, 1)), np.ones((n, w.size - at)), np.zeros(n, int)
+    begin = lambda c: np.append(w[:at], own[c][at:] + (w - own[c])[at:] * weights[c])  # noqa: E731
+    for t in range(rounds):
+        key, trained = plain.round_key(0, t), []
+        for c in plain.cohort(0, t, clients.uid, participants):
+            x, y = clients.train[c]
+            epochs = 0 if not times[c] else first_epochs if times[c] == 1 else 1
+            steps = int(np.ceil(share * epochs * -(-len(y) // 5) - 1e-3))
+            for rows in plain.batches(plain.local_key(plain.keys.fold(key, "weights"), clients.uid[c]), len(y), 5, steps=steps):
+                slope = net.gradient(begin(c), x[rows], y[rows])[at:] * (w - own[c])[at:]
+                weights[c] = np.clip(weights[c] - eta * slope, 0, 1)
+            own[c] = plain.fit(net, begin(c), (x, y), plain.local_key(key, clients.uid[c]), lr, batch=5)[0]
+            times[c] += 1
+            trained.append((own[c].copy(), clients.size[c]))
+        w = plain.average(*zip(*trained, strict=True))
+    return w, np.array([begin(c) for c in range(n)]), weights
+
+
+def fedproto(net, clients, w, rounds, participants, lr, lam):
+    """(The clients' models, the global prototypes of the classes, the numbers sent down and up)."""
+    own, protos, sent = np.tile(w, (len(clients.uid), 1)), {}, [0, 0]
+    for t in range(rounds):
+        key, theirs = plain.round_key(0, t), {}
+        present = plain.cohort(0, t, clients.uid, participants)
+        sent[0] += len(present) * sum(len(each) for each in protos.values())
+        for c in present:
+            x, y = clients.train[c]
+            for rows in plain.batches(plain.local_key(key, clients.uid[c]), len(y), 5, epochs=1):
+                z = net.features(own[c], x[rows])
+                to = np.array([protos.get(label, here) for label, here in zip(y[rows], z, strict=True)])
+                own[c] = own[c] - lr * net.gradient(own[c], x[rows], y[rows], more=lam * 2 * (z - to) / z.shape[1])
+            for label in set(y):
+                theirs.setdefault(label, []).append(net.features(own[c], x[y == label]).mean(axis=0))
+        sent[1] += sum(len(each) for group in theirs.values() for each in group)
+        protos |= {label: np.mean(group, axis=0) for label, group in theirs.items()}
+    return own, protos, sent
+
+
 def fedgwc(net, clients, w0, rounds, drawn, lr, notes, gamma, eps, seed):
     """(Models, labels, W of each cluster) after all rounds: clusters are lists of clients, and W is a loop over their pairs."""
     groups, models, n = [list(range(len(clients.uid)))], [w0], len(clients.uid)

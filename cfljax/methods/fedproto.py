@@ -1,0 +1,119 @@
+"""FedProto (Tan et al. 2022): each client has a model of its own, which it does not send. Clients share prototypes: for each class
+the mean features of its samples, to which all pull the features of their own samples.
+
+A client trains by the loss ℓ + lam · d, where d is the mean squared difference between the features of a sample and the global
+prototype of its class. It sends its own prototypes after training; the global one is the mean of those of the participants. The
+model with its own head is scored. `accuracy_prototypes` is that of the class whose global prototype is nearest.
+
+Readings:
+- Pull. Paper: of a client's prototype of a class to the global one; its program pulls each sample's features. Here: as its program.
+  Option: none.
+- Prototypes that are sent. Paper: of all samples, after training; its program takes features from its steps. Here: as in the paper.
+  Option: none.
+- Weights of the mean. Paper: by samples, and once more divided by the number of clients; its program's are equal. Here: equal.
+  Option: none.
+- Class that no participant has. Paper: all clients take part. Here: it keeps its last global prototype. Option: none.
+- Scored model. Paper: the nearest prototype; its program scores the head, too. Here: the head. Option: none.
+
+Communication per participant and round: the known prototypes down, the prototypes of its classes up.
+
+A client that was not drawn yet, a newcomer too, is scored with the first model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from cfljax.devices.spread import spread
+from cfljax.errors import SpecError
+from cfljax.lazy import jax, jnp
+from cfljax.local.schedule import job_owners, job_samples
+from cfljax.local.train import Position, gather_batch, make_stepper, start_at
+from cfljax.models.features import with_features
+from cfljax.models.flat import head_of, part_of
+from cfljax.round.recipes import Ask, GradientAt, OwnModels, OwnSteps, Peers, StepRule, entry, jobs_from, option
+from cfljax.types import Array, Federation, Hyper, LocalStep, Model
+
+PAPER = "Tan et al. 2022"
+
+
+@dataclasses.dataclass(frozen=True)
+class FedProto(Peers):
+    """FedProto: a model for each client, whose features are pulled to global prototypes of the classes."""
+
+    sends, own_steps = False, True
+
+    lam: float = option(1.0, "strength of the pull to the prototypes", low=0.0, traced=True)
+
+    @property
+    def without(self) -> dict[str, str]:
+        """What is for updates."""
+        return super().without | dict.fromkeys(("privacy", "compress", "attack", "robust"), "it sends prototypes, not updates")
+
+    def check_labels(self, where: str) -> None:
+        """Prototypes are of labels; raises SpecError."""
+        name = where.removeprefix("method.")
+        raise SpecError(f'method.name = "{name}": has a prototype for each label, and here samples have several')
+
+    def first_shared(self, model: Model, federation: Federation) -> Array:
+        """No prototypes: a row of zeros for each class, and 0 in its end, where others have the number of clients that it is of."""
+        if part_of(model, f"{head_of(model)}/bias").sum() != federation.classes:
+            raise SpecError(f'model "{model.name}": method.fedproto needs an output for each class')
+        return jnp.zeros(federation.classes * (with_features(model)[1] + 1))
+
+    def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
+        """By the loss with the pull."""
+        move, (both, width) = make_stepper(rule, LocalStep.of(hyper), ()), with_features(model)
+
+        def step(gradient: GradientAt, at: tuple[Position, Array]) -> tuple[tuple[Position, Array], Array]:
+            to = at[1].reshape(-1, width + 1)
+
+            def loss(made: Array, y: Array) -> Array:
+                apart = jnp.mean((made[:, :width] - to[y, :-1]) ** 2, axis=1)
+                return model.loss(made[:, width:], y) + hyper["lam"] * jnp.where(to[y, -1] > 0, apart, 0.0)
+
+            found = gradient(at[0].params, of=model._replace(forward=both, loss=loss))
+            return (move(at[0], found), at[1]), found.loss
+
+        return OwnSteps(lambda start, home: (start_at(rule, start, None), home), step, lambda at: (at[0].params, at[1]))
+
+    def exchange(self, ask: Ask, state: OwnModels, own: Array) -> tuple[Array, Array, Array]:
+        """Average the participants' prototypes; those whose features are not finite have none."""
+        assert state.shared is not None
+        before = state.shared.reshape(ask.federation.classes, -1)
+        sums, count = sum_features(ask, own)
+        there = ask.cohort.mask[:, None] & (count > 0) & jnp.isfinite(sums).all(axis=2)
+        number, width = there.sum(axis=0)[:, None], sums.shape[2]
+        total = jnp.sum(jnp.where(there[:, :, None], sums / jnp.maximum(count, 1.0)[:, :, None], 0.0), axis=0)
+        after = jnp.where(number > 0, jnp.concatenate([total / jnp.maximum(number, 1), number], 1), before)
+        return after.ravel(), width * jnp.sum(before[:, -1] > 0) * jnp.sum(ask.cohort.mask), width * jnp.sum(there)
+
+    def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
+        """Models whose head finds the nearest prototype c: argmin ‖z − c‖² = argmax 2 ⟨z, c⟩ − ‖c‖²."""
+        assert state.shared is not None
+        to = state.shared.reshape(-1, with_features(model)[1] + 1)
+        bias = jnp.where(to[:, -1] > 0, -jnp.sum(to[:, :-1] ** 2, axis=1), -1e9)
+        kernel, where = (np.flatnonzero(part_of(model, f"{head_of(model)}/{name}")) for name in ("kernel", "bias"))
+        return {"prototypes": state.own.at[:, kernel].set(2 * to[:, :-1].T.ravel()).at[:, where].set(bias)}
+
+
+def sum_features(ask: Ask, models: Array) -> tuple[Array, Array]:
+    """Return f32[S, M, width] the sums of the features that each participant's model finds in its samples of each class, and
+    f32[S, M] the numbers of these samples."""
+    solver, federation, cohort = ask.solver, ask.federation, ask.cohort
+    (both, width), positions = with_features(solver.model), jnp.arange(federation.train.longest)
+
+    def one(s: Array) -> tuple[Array, Array]:
+        here = (s >= 0) & (positions < federation.train.count[cohort.ids[s]])
+        batch = gather_batch(federation, cohort.ids[s], positions, here)
+        of_class = jnp.where(here[:, None], jax.nn.one_hot(batch.y, federation.classes), 0.0)
+        z = jnp.where(here[:, None], both(solver.model.unravel(models[s]), batch.x)[:, :width], 0.0)
+        return of_class.T @ z, of_class.sum(axis=0)
+
+    jobs = jobs_from(cohort, models, jnp.zeros_like(cohort.ids))
+    return spread(one, job_samples(federation, jobs), solver.plan, job_owners(federation, jobs))
+
+
+fedproto = entry("fedproto", FedProto)

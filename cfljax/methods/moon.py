@@ -1,0 +1,70 @@
+"""MOON (Li et al. 2021): FedAvg whose clients keep the features of their samples near to those of the global model, and away from
+those of their last model.
+
+Let z be the features of a sample under the trained model, z_g those under the global model w that the client was sent, and z_p
+those under the model that it had when it last trained. With a = cos(z, z_g) / tau and b = cos(z, z_p) / tau, the loss of a sample
+is ℓ − mu · log(e^a / (e^a + e^b)).
+
+Readings:
+- Features. Paper: outputs of a projection of two layers that is added to the body. Here: what the head gets, as in PFLlib, so that
+  the model is that of the other methods. Option: none.
+- Client that has not trained. Paper: open; its program leaves the term out in the first round, and then takes a random model. Here:
+  the first global model, for which the gradient of the term is 0 in the first round. Option: none.
+- mu. Paper: the best of 0.1, 1, 5 and 10. Here: one number. Option: `mu`.
+- Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
+
+Communication per participant and round: one model down, one update up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cfljax.lazy import jax, jnp
+from cfljax.local.train import Position, make_stepper, start_at
+from cfljax.models.features import with_features
+from cfljax.round.recipes import AVERAGES, AtHome, GradientAt, OwnSteps, StepRule, entry, option
+from cfljax.types import Array, Hyper, LocalStep, Model, Tree
+
+PAPER = "Li et al. 2021"
+Carry = tuple[Position, Tree, Tree]
+"""What the steps of a client carry: its model, w, and its last model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Moon(AtHome):
+    """MOON: FedAvg with a contrast of a client's features with those of the global model and of its last model."""
+
+    own, own_steps = False, True
+
+    mu: float = option(1.0, "weight of the contrast", low=0.0, traced=True)
+    tau: float = option(0.5, "temperature of the contrast", above=0.0, traced=True)
+    average: str = option("samples", "weights of the participants", choices=AVERAGES)
+
+    def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
+        """On the model that was sent; afterwards it is the last model."""
+        move, (both, width) = make_stepper(rule, LocalStep.of(hyper), ()), with_features(model)
+
+        def begin(start: Tree, home: Array) -> Carry:
+            return start_at(rule, start, None), start, model.unravel(home)
+
+        def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
+            def forward(params: Tree, x: Array, key: Array | None = None, mask: Array | None = None) -> Array:
+                made = both(params, x, key, mask)
+                near, far = (cosine(made[:, :width], both(other, x, key)[:, :width]) for other in at[1:])
+                return jnp.column_stack([made, hyper["mu"] * jax.nn.softplus((far - near) / hyper["tau"])])
+
+            loss = lambda made, y: model.loss(made[:, width:-1], y) + made[:, -1]  # noqa: E731
+            found = gradient(at[0].params, of=model._replace(forward=forward, loss=loss))
+            return (move(at[0], found), *at[1:]), found.loss
+
+        return OwnSteps(begin, step, lambda at: (at[0].params, model.ravel(at[0].params)))
+
+
+def cosine(a: Array, b: Array) -> Array:
+    """f32[B]: the cosines of the rows of f32[B, n]; 0 where one is zero."""
+    squares = jnp.sum(a * a, axis=1) * jnp.sum(b * b, axis=1)
+    return jnp.sum(a * b, axis=1) * jax.lax.rsqrt(jnp.maximum(squares, 1e-16))
+
+
+moon = entry("moon", Moon)

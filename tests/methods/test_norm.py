@@ -1,0 +1,158 @@
+"""Statistics of batches (BatchNorm) and the part `norm`: against a plain program, with any padding, in every way of training."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen
+
+import cfljax
+from cfljax import keys, models
+from cfljax.errors import SpecError
+from cfljax.local.parts import divide_model
+from cfljax.models.flat import paths_of
+from cfljax.round.common import first_models
+from cfljax.types import Jobs, LocalStep, Plan
+from tests import play, toy
+from tests.often import rarely
+from tests.padding import pad
+from tests.play import seven_clients as federation
+from tests.reference import batched, parts, plain
+
+SEED, ROUNDS, PARTICIPANTS, LR, WIDTH = 5, 2, 5, 0.1, 7
+MODEL = toy.batched_model(WIDTH)
+NET = batched.Net(6, 4, WIDTH, LR)
+NORM = np.arange(MODEL.size) < 4 * WIDTH
+STATISTICS = NORM & (np.arange(MODEL.size) // WIDTH % 3 > 0)
+
+
+@pytest.mark.parametrize(("name", "options"), [("fedbn", {}), ("fedavg", {}), rarely("ifca", {"clusters": 3})])
+def test_batch_statistics_follow_the_plain_program(name, options):
+    out = play.rounds(name, federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, **options)
+    kinds = np.where(NORM & (name == "fedbn"), "client", "cluster")
+    starts = np.asarray(first_models(keys.root(SEED), MODEL, options.get("clusters", 1)), np.float64)
+    assign = None if options else [0] * 7
+    clients = plain.Clients(federation())
+    wanted, own, labels = parts.run(NET, clients, starts, SEED, ROUNDS, PARTICIPANTS, kinds, "samples", assign=assign)
+    wanted = np.where(kinds == "client", own, wanted[0]) if name == "fedbn" else wanted
+    np.testing.assert_allclose(out.models(), wanted, rtol=1e-5, atol=1e-5)
+    assert name == "fedbn" or out.labels().tolist() == list(labels)
+
+
+def updates(fed, plan, batch=5, **more):
+    """The updates of the clients 0 to 6, in another order and back."""
+    solver = dataclasses.replace(toy.solver(MODEL, batch=batch, **more), plan=plan)
+    which = jnp.array([3, 1, 6, 0, 2, 5, 4], jnp.int32)
+    start = MODEL.init(keys.root(1))[None]
+    jobs = Jobs(which, which >= 0, jnp.ones(7), start, jnp.zeros(7, jnp.int32))
+    delta = jax.jit(solver.fit)(keys.root(0), fed, jobs, {"lr": 0.1}).delta
+    return np.asarray(delta)[np.argsort(which)]
+
+
+@pytest.mark.parametrize("batch", [5, "full"])
+def test_padding_and_the_way_of_training_change_no_statistics(batch):
+    wanted = updates(federation(), Plan(1), batch)
+    assert np.abs(wanted[:, STATISTICS]).max() > 0.1
+    ways = [(pad(federation(), 2, 3), Plan(1)), (pad(federation(), 0, 4), Plan(0)), (federation(), Plan(3, asks_host=True))]
+    for fed, plan in [*ways, (pad(federation(), 1, 2), Plan(0, queue=2))]:
+        np.testing.assert_allclose(updates(fed, plan, batch), wanted, atol=2e-5)
+
+
+def test_a_full_step_sees_all_samples_of_a_large_client():
+    fed = toy.federation("iid", clients=1, source=cfljax.data.load("blobs", {"samples": 700, "features": 6, "classes": 4}))
+    x, y = plain.Clients(fed).train[0]
+    assert len(y) > 256
+    jobs = Jobs(
+        jnp.zeros(1, jnp.int32), jnp.ones(1, bool), jnp.ones(1), (w := MODEL.init(keys.root(1)))[None], jnp.zeros(1, jnp.int32)
+    )
+    delta = np.asarray(toy.solver(MODEL, batch="full").fit(keys.root(0), fed, jobs, {"lr": LR}).delta)[0]
+    assert np.abs(delta + LR * NET.gradient(np.asarray(w, np.float64), x, y)).max() < 1e-5
+
+
+def test_optimiser_decay_and_pull_leave_statistics_to_the_batches():
+    plainly = updates(federation(), Plan(1), batch=400, epochs=1)
+    pulled = lambda hyper: LocalStep(hyper["lr"], 0.9, 0.5, 0.7)  # noqa: E731
+    for more in ({"step_of": pulled}, {"optimizer": "adam"}):
+        moved = updates(federation(), Plan(1), batch=400, **more)
+        np.testing.assert_allclose(moved[:, STATISTICS], plainly[:, STATISTICS], atol=1e-6)
+        assert np.abs(moved - plainly).max() > 1e-3
+
+
+def test_padding_alone_and_evaluation_move_nothing():
+    params, x = MODEL.unravel(MODEL.init(keys.root(1))), np.ones((3, 6), np.float32)
+    loss = lambda params, *given: MODEL.forward(params, x, *given).sum()  # noqa: E731
+    for given in ((), (keys.root(0), np.zeros(3, bool)), (keys.root(0),)):
+        norm = jax.grad(loss)(params, *given)["BatchNorm_0"]
+        assert not norm["running_mean"].any() and not norm["running_var"].any()
+
+
+class Residual(linen.Module):
+    """A ResNet of one block with batch normalisation, as a user writes it."""
+
+    @linen.compact
+    def __call__(self, x, train: bool):
+        norm = lambda: linen.BatchNorm(use_running_average=not train, momentum=0.7)  # noqa: E731
+        x = linen.relu(norm()(linen.Conv(4, (3, 3), strides=2)(x)))
+        x = linen.relu(x + norm()(linen.Conv(4, (3, 3))(x)))
+        return linen.Dense(10)(x.mean((1, 2)))
+
+
+DATA = {"name": "digits", "partition": "rotated", "groups": 2, "clients": 4}
+SEVERAL = [{"name": "ifca", "clusters": 2}, rarely("fedavg"), rarely({"name": "fedem", "clusters": 2}), "ditto", rarely("fedper")]
+
+
+@pytest.mark.parametrize("method", SEVERAL, ids=str)
+def test_a_users_resnet_trains(method):
+    models.MODELS.add("residual", lambda options, sample_shape, classes: Residual())
+    out = cfljax.run(method, data=DATA, model="residual", rounds=4, epochs=2, batch=20, lr=0.1)
+    assert out.history["accuracy"][-1] > 0.3
+    last = out.params(int(out.labels[0]))
+    assert (last["BatchNorm_0"]["running_var"] != 1).all() and (last["BatchNorm_1"]["running_mean"] != 0).any()
+    x = np.random.default_rng(0).random((9, 8, 8, 1))
+    assert np.array_equal(out.predict(0, x)[:1], out.predict(0, x[:1]))
+
+
+def test_a_run_of_fedbn_goes_on_from_a_checkpoint_with_the_same_bits():
+    saved = []
+    (whole,) = play.on_nine("fedbn", [{}], chunk_rounds=2, checkpoint=lambda make: saved.append(make()))
+    (again,) = play.on_nine("fedbn", [{}], resume=saved[0])
+    assert whole.models.tobytes() == again.models.tobytes()
+
+
+@pytest.mark.parametrize("name", ["resnet20", rarely("resnet18"), rarely("mobilenet_v2"), "cnn"])
+def test_models_of_the_package_have_batch_normalisation_and_a_part_norm(name):
+    small = {"cnn": {"channels": [3], "dense": [5]}, "mobilenet_v2": {"width": 0.1, "depth": 0.1}}.get(name, {"width": 4})
+    model = models.build(name, small | {"norm": "batch"}, (8, 8, 1), 10)
+    running, params = set(model.statistics), model.unravel(model.init(keys.root(0)))
+    sizes = {path: leaf.size for path, leaf in paths_of(model)}
+    norms = [path for path in sizes if "norm" in path]
+    assert len(norms) == 2 * len(running) and running < set(norms)
+    assert all((leaf == 0).all() or (leaf == 1).all() for leaf in jax.tree.leaves(params) if leaf.ndim == 1)
+    first = min(running)
+    found = divide_model(model, (("body", "all"), ("head", "all"), ("norm", "client"), (first, "cluster")))
+    assert len(found.columns("cluster")) == sizes[first]
+    assert len(found.home) == sum(sizes[path] for path in norms) - sizes[first]
+    assert models.build(name, small, (8, 8, 1), 10).statistics == ()
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "said"),
+    [
+        ("scaffold", {}, "cannot move the running statistics of BatchNorm"),
+        ("feddyn", {}, "cannot move the running statistics of BatchNorm"),
+        ("apfl", {}, "cannot move the running statistics of BatchNorm"),
+        ("joint", {}, "cannot move the running statistics of BatchNorm"),
+        ({"name": "ifca", "aggregate": "gradient"}, {}, "cannot move the running statistics of BatchNorm"),
+        ({"name": "fedavg", "average": "nova"}, {}, "cannot move the running statistics of BatchNorm"),
+        ("fedavg", {"privacy": {"clip": 1.0, "noise": 0.1}}, 'train.privacy with model "cnn": .*parts = { norm = "client" }'),
+        ("fedbn", {"model": "mlp"}, 'model "mlp": has no layers of normalisation for the part "norm"; use'),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_in_one_line(method, more, said):
+    given = {"model": {"name": "cnn", "channels": [2], "kernel": 3, "dense": [4], "norm": "batch"}, "rounds": 1} | more
+    with pytest.raises(SpecError, match=said) as raised:
+        cfljax.run(method, data=DATA, **given)
+    assert "\n" not in str(raised.value)
