@@ -20,7 +20,8 @@ from pathlib import Path
 from cfljax import errors
 from cfljax.commands import COMMANDS
 from cfljax.commands.methods import describe
-from cfljax.config import asynchronous, clock, data, drift, search, server, stop, train, transit
+from cfljax.commands.schema import TABLES
+from cfljax.config import data, search, train
 from cfljax.data import SOURCES
 from cfljax.federation import PARTITIONS, VIEWS
 from cfljax.federation.presets import PRESETS
@@ -31,27 +32,10 @@ from cfljax.registry.options import show
 DOCS = Path(__file__).parent
 HEAD = ("key", "value", "default", "what")
 MADE = "<!-- written by: python docs/pages.py -->\n"
-SHARED = 4  # entries of a registry that have a row of options, for it to be written once
-NO_READING = "Here: the same. Option: `average`."
+SHARED = 3  # entries of a registry that have a row of options, for it to be written once
+NO_READING = re.compile(r"Here: the same\. Option: (none|`average`)\.$")
 IN_LIST = 55  # characters of what is sent that the list of methods says as well
 KINDS = {int: "integer", float: "number", str: "text", bool: "true, false", dict: "table", type(None): ""}
-TABLES = {
-    "data.new_clients": data.NewClients,
-    "data.drift": drift.DriftOptions,
-    "train.stop": stop.Stop,
-    "train.server": server.Server,
-    "train.clock": clock.Clock,
-    "train.asynchronous": asynchronous.Asynchronous,
-    "train.privacy": transit.Privacy,
-    "train.privacy.choice": transit.Choice,
-    "train.compress": transit.Compress,
-    "train.attack": transit.Attack,
-    "train.robust": transit.Robust,
-    "train.lora": train.Lora,
-    "train.plan": train.Forced,
-    "search": search.Search,
-}
-"""Where a table stands in a spec -> its options."""
 LATE = [
     ("clients", "integer", "number of clients that arrive late; or:"),
     ("rate", "number > 0, ≤ 1", "fraction of the clients that arrives late"),
@@ -90,8 +74,8 @@ CODES = [
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """Return a table in Markdown. Examples in braces become code, because mkdocs takes `{ … }` for attributes of the cell."""
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join("| " + " | ".join(coded(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+    lines = ["| " + " | ".join(coded(cell).replace("|", "\\|") for cell in line) + " |" for line in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
 def coded(text: str) -> str:
@@ -153,7 +137,9 @@ def spec() -> str:
     parts.append(
         "A spec is a TOML file, or a dict for `cfljax.sweep`. Any value may be a list: an axis of the grid. "
         "`cfljax sweep SPEC.toml --dry-run` checks a spec and prints what it would run. "
-        "A grid over values marked * compiles once.\n"
+        "A grid over values marked * compiles once.\n\n"
+        "`cfljax schema > spec.schema.json` writes the JSON Schema of specs. With `#:schema ./spec.schema.json` as first line of "
+        "a spec, VS Code (Even Better TOML) completes and checks its keys and values. `--plugin FILE.py` adds your own names.\n"
     )
     parts += ["## Top level", "", keys(TOP), ""]
     words = 'An axis of numbers may also be written `"0:10"` (integers), `"log(0.001, 0.1, 5)"` or `"lin(0, 1, 5)"`.'
@@ -255,7 +241,7 @@ def methods() -> str:
         sent = [f"Sent each round: {each.communication}"] if len(each.communication) > IN_LIST else []
         parts += [f"## {each.name}", "", *([" ".join(paper + sent), ""] if paper + sent else [])]
         parts += [options(METHODS.entry(each.name).options, shared, "#shared-options"), ""]
-        parts += readings_of([reading for reading in each.readings if reading not in common and not reading.endswith(NO_READING)])
+        parts += readings_of([reading for reading in each.readings if reading not in common and not NO_READING.search(reading)])
     return "\n".join(parts)
 
 

@@ -36,6 +36,7 @@ OPTIONS = {
     "sr_fca": {"refine_every": 2, "pretrain_epochs": 2, "max_clusters": 9},
     "cfl_gp": {"clusters": 2, "period": 1},
     "fl_hc": {"warmup_rounds": 1},
+    "flux": {"cluster_after": 1, "max_clusters": 9},
     "one_shot": {"clusters": 2},
     "stocfl": {"max_clusters": 7},
     "feddrift": {"every": 2, "begin": "each", "max_clusters": 7},

@@ -49,6 +49,13 @@ def batched_model(width=7, features=6, classes=4):
     return models.from_module(Batched(width, classes), (features,), classes, name="batched")
 
 
+def named_model(method, usual):
+    """The model of a spec: the usual one, or for FedBN one that has layers of normalisation."""
+    if method == "fedbn" and "batched" not in models.MODELS:
+        models.MODELS.add("batched", lambda options, sample_shape, classes: Batched(4, classes))
+    return {"name": "batched"} if method == "fedbn" else usual
+
+
 def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, stream=0, lanes=None, summed=False, quick=False, **more):
     work = Work(None if steps is not None else epochs, steps, None if batch == "full" else batch, summed=summed)
     return Solver(model, work, plan=Plan(int(sequential) if lanes is None else lanes, gram, stream, quick=quick), **more)

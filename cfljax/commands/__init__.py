@@ -20,6 +20,7 @@ COMMANDS = {
     "load": "print, check, convert or log a results folder",
     "data": "list, download, import and describe data sets",
     "methods": "list the methods, or describe one",
+    "schema": "print the JSON Schema of specs, for editors",
 }
 """Name -> what the command does."""
 

@@ -43,7 +43,7 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
 
     action("list", "list data sets on this machine, and some that can be downloaded")
     prepare = action("prepare", "download a data set")
-    prepare.add_argument("name", help="mnist, cifar10, … or any image classification set of tensorflow-datasets")
+    prepare.add_argument("name", help="mnist, cifar10, office_home, … or any image classification set of tensorflow-datasets")
     prepare.add_argument("--dir", help="folder for the data (then set data.path to it)")
     add_import_flags(action("import", "import your own data"))
     describe = action("describe", "how a partition divides a data set")
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _list(_: argparse.Namespace) -> None:
     from cfljax.data import SOURCES, reads_files
     from cfljax.data.files import folders, local_names, prepared_names
-    from cfljax.data.prepare import COMMON_SETS
+    from cfljax.data.prepare import COMMON_SETS, HUB_SETS
 
     print("built in")
     for name in SOURCES:
@@ -113,8 +113,8 @@ def _list(_: argparse.Namespace) -> None:
         print(f"  {name:<18} {path}" + ("" if reads_files(name) else " (hidden by the built-in data set of this name; rename it)"))
     if not local:
         print("  none")
-    print("tensorflow-datasets")
-    for name in sorted({*COMMON_SETS, *prepared}):
+    print("to download, and those of tensorflow-datasets")
+    for name in sorted({*COMMON_SETS, *HUB_SETS, *prepared}):
         have = f"prepared in {prepared[name]}" if name in prepared else f"python -m cfljax.data prepare {name}"
         if name in prepared or name not in local:
             print(f"  {name:<18} {have}")

@@ -32,7 +32,8 @@ def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
     flags.add_argument("--out", metavar="DIR", help=where)
     flags.add_argument("--target", type=accuracy, metavar="ACCURACY", help="count rounds and bytes to this accuracy (a fraction)")
     flags.add_argument("--max", action="store_true", help="add each run's highest test accuracy, which is optimistic")
-    flags.add_argument("--columns", type=_list, default=[], metavar="NAME,…", help="print only these columns, as last,worst,bytes")
+    which_columns = "print only these columns, as last,worst,bytes; generalisation, was and what is over FedAvg only if named"
+    flags.add_argument("--columns", type=_list, default=[], metavar="NAME,…", help=which_columns)
     which = flags.add_mutually_exclusive_group()
     which.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
     which.add_argument("--figures", type=_names, default=[], metavar="NAME,…", help=only)

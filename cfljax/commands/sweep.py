@@ -33,7 +33,8 @@ EXAMPLES = """  python -m cfljax.sweep
   python -m cfljax.sweep spec.toml --out results/mine
   python -m cfljax.sweep spec.toml --set train.lr=0.03,0.1 --set seeds=0:10
   python -m cfljax.sweep --set method=fedavg,oracle --dry-run
-  python -m cfljax.sweep spec.toml --launcher ray --address auto --gpus-per-task 1"""
+  python -m cfljax.sweep spec.toml --launcher ray --address auto --gpus-per-task 1
+  python -m cfljax.sweep spec.toml --launcher slurm --slurm partition=gpu --slurm time=120 --gpus-per-task 1"""
 
 
 def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
@@ -55,9 +56,13 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     flags.add_argument("--process-id", type=int, metavar="N", help="--distributed: index of this process, from 0")
     flags.add_argument("--num-processes", type=int, metavar="N", help="--distributed: number of processes")
     flags.add_argument("--address", help='--launcher ray: address of a running cluster, or "auto" (default: start Ray here)')
-    flags.add_argument("--gpus-per-task", type=float, metavar="N", help="--launcher ray: GPUs, or a share of one, per batch")
-    flags.add_argument("--cpus-per-task", type=int, metavar="N", help="--launcher ray: threads per batch (default: 1)")
-    flags.add_argument("--retries", type=int, metavar="N", help="--launcher ray: restarts of a batch, if its worker dies (3)")
+    slurm = "--launcher slurm: an option of sbatch, as partition=gpu or time=120 (minutes)"
+    flags.add_argument("--slurm", action="append", metavar="KEY=VALUE", help=slurm)
+    gpus = "--launcher ray, slurm: GPUs per batch; of Ray also a share of one"
+    flags.add_argument("--gpus-per-task", type=float, metavar="N", help=gpus)
+    flags.add_argument("--cpus-per-task", type=int, metavar="N", help="--launcher ray, slurm: threads per batch (default: 1)")
+    retries = "--launcher ray, slurm: restarts of a batch, if its worker dies (3)"
+    flags.add_argument("--retries", type=int, metavar="N", help=retries)
     return flags
 
 
@@ -199,7 +204,7 @@ def _launcher(flags: argparse.Namespace) -> tuple[Launcher, object]:
     from cfljax.launch import LAUNCHERS
     from cfljax.registry.options import check
 
-    names = ("address", "gpus_per_task", "cpus_per_task", "retries")
+    names = ("address", "slurm", "gpus_per_task", "cpus_per_task", "retries")
     table = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
     entry = LAUNCHERS.entry(flags.launcher, "--launcher")
     return entry.make, check(entry.options, table, f"--launcher {flags.launcher}")

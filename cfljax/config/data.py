@@ -53,15 +53,20 @@ class NewClients:
     """The table `data.new_clients`: clients that never train and come when all rounds are over."""
 
     share: float = option(help="share of the clients that train", above=0)
-    shots: int = option(10, "labelled samples that each of them has", low=1)
+    shots: int = option(10, "labelled samples that each of them has; 0: its training samples, without their labels", low=0)
     steps: tuple[int, ...] = option((0, 1, 5), "local steps on these samples after which each is scored", low=0)
+    rule: str | None = option(None, "for methods that need labels: the model of least mean entropy", choices=("entropy",))
 
     def check(self, where: str) -> None:
-        """Reject a share of all clients, and steps that do not ascend."""
+        """Reject a share of all clients, steps that do not ascend, and what has no meaning with or without labels."""
         if self.share >= 1:
             raise SpecError(f"{where}.share = {self.share}: must be less than 1, as in 0.2")
         if not self.steps or list(self.steps) != sorted(set(self.steps)):
             raise SpecError(f"{where}.steps = {show(self.steps)}: must be whole numbers in ascending order, as in [0, 1, 5]")
+        if not self.shots and self.steps != (0,):
+            raise SpecError(f"{where}.steps = {show(self.steps)}: clients cannot train with shots = 0; leave steps out")
+        if self.shots and self.rule is not None:
+            raise SpecError(f'{where}.rule = "{self.rule}": is for clients without labels; give shots = 0, or leave rule out')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,7 +257,8 @@ def make_data(names: dict[str, str], classes: tuple[type, ...], where: str, valu
     parts: Options = checked(classes[1], "parts")
     common = checked(DataOptions)
     late = None if common.arrive is None else read_arrive(common.arrive, f"{where}.arrive")
-    new = None if common.new_clients is None else check(NewClients, dict(common.new_clients), f"{where}.new_clients")
+    unlabelled = {"steps": [0]} if (common.new_clients or {}).get("shots") == 0 else {}
+    new = None if common.new_clients is None else check(NewClients, unlabelled | common.new_clients, f"{where}.new_clients")
     crossed = Crossed(common.views, common.view_shares, common.true_groups)
     views = read_views(crossed, names["partition"], parts, where)
     drift = None if common.drift is None else read_drift(common.drift, names["partition"], parts, views, f"{where}.drift")

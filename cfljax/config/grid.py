@@ -23,6 +23,7 @@ from cfljax.config.values import MAX_RUNS, Field, expand_axis, list_fields
 from cfljax.errors import SpecError, suggest
 from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, check_value, show
+from cfljax.round.config import MethodConfig
 
 _SEEDS = Field(int, {"low": 0, "high": 2**31 - 1}, None)
 
@@ -206,9 +207,19 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         check_stop(train.stops, data.validation)
         check_parts(c.label, method.options, train)
         check_start(c.label, method.options, model.options, train, data)
+        _check_unlabelled(data, method.options, train, f"method.{c.label}")
         method.options.check_train(f"method.{c.label}", train)
         method.options.check_run(f"method.{c.label}", train, data, model)
     return Run(method.name, c.label, method.options, data, model, train, c.seed)
+
+
+def _check_unlabelled(data: Data, options: MethodConfig, train: Train, where: str) -> None:
+    """Require that the method, or `data.new_clients.rule`, can place clients without labels where there are some."""
+    if data.new_clients is None or data.new_clients.shots or options.places_unlabelled:
+        return
+    if data.new_clients.rule is None or "client" in (train.parts or {}).values():
+        fix = 'give data.new_clients.rule = "entropy" (without parts of clients), or shots = 1 or more'
+        raise SpecError(f"data.new_clients.shots = 0 with {where}: it places new clients by labels; {fix}")
 
 
 def _check_together(data: Data, train: Train) -> None:

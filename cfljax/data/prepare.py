@@ -1,4 +1,4 @@
-"""From the name of a data set to its files on this machine: downloads, or preparation by tensorflow-datasets."""
+"""From the name of a data set to its files on this machine: downloads, Hugging Face's hub, or tensorflow-datasets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cfljax.data import prepared
+from cfljax.data import mapped, prepared
 from cfljax.data.bounded import PUBLISHED_MD5, check_md5, one_line_reason
 from cfljax.data.files import check_free, folders
+from cfljax.data.importing import import_data
+from cfljax.data.parts import Wanted
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.files import cache_folder, write_whole
 
@@ -32,6 +34,12 @@ ORIGINAL_URLS = {
 _EMNIST = ("emnist/balanced", "emnist/byclass", "emnist/letters")
 COMMON_SETS = ("mnist", "fashion_mnist", "kmnist", *_EMNIST, "cifar10", "cifar100", "svhn_cropped")
 """The data sets that `list` offers; any other image classification set of tensorflow-datasets can be prepared by its name."""
+HUB_SETS: dict[str, tuple[str, dict[str, Any]]] = {
+    "tiny_imagenet": ("hf:zh-plus/tiny-imagenet", {}),
+    "cinic10": ("hf:flwrlabs/cinic10", {}),
+    "office_home": ("hf:flwrlabs/office-home", {"user": "domain", "shape": (64, 64)}),
+}
+"""Name -> the data set of Hugging Face's hub that is imported under it, and how."""
 _PATIENCE = 30.0
 """Seconds to wait for the server."""
 
@@ -40,6 +48,10 @@ def prepare(name: str, folder: str | None = None) -> Path:
     """Download the data set and return the folder in which `load` finds it. Well-known sets need no TensorFlow."""
     places = [Path(folder).expanduser()] if folder else folders(None)
     check_free(name, places[:1] if name in ORIGINAL_URLS else places, "what is prepared")
+    if name in HUB_SETS:
+        source, how = HUB_SETS[name]
+        ready = mapped.detect(name, places[0] / name)
+        return places[0] / name if ready else import_data(source, name, None, Wanted(label="label", **how), folder, replace=False)
     if name in ORIGINAL_URLS:
         return download(name, places[0])
     return prepare_by_tfds(name, places[0] if folder else cache_folder() / "tfds")
@@ -78,7 +90,7 @@ def prepare_by_tfds(name: str, folder: Path) -> Path:
         _check_reachable(name, builder, folder)
         builder.download_and_prepare(file_format="array_record")
     except tfds.core.DatasetNotFoundError as e:
-        known = list(dict.fromkeys([*ORIGINAL_URLS, *COMMON_SETS]))
+        known = list(dict.fromkeys([*ORIGINAL_URLS, *COMMON_SETS, *HUB_SETS]))
         raise SpecError(f'"{name}": tensorflow-datasets has no such data set{suggest(name, known)}') from e
     except ModuleNotFoundError as e:
         package = _find_missing(e)

@@ -28,12 +28,9 @@ UNKNOWN_MEMORY = 8 << 30
 class Speed(NamedTuple):
     """Seconds that a device takes for the parts of a training step."""
 
-    step: float
-    """Per training step, for everything but its matrix products (some fifteen small operations)."""
-    small: float
-    """Per multiplication and addition in the matrix products of a mini-batch."""
-    large: float
-    """Per multiplication and addition in the matrix products of some hundred samples."""
+    step: float  # Per training step, for everything but its matrix products (some fifteen small operations)
+    small: float  # Per multiplication and addition in the matrix products of a mini-batch
+    large: float  # Per multiplication and addition in the matrix products of some hundred samples
     value: float
     """Per number that is fetched for a mini-batch: a pixel gathered, made a float and normalised, or a number of a Gram matrix."""
 
@@ -45,22 +42,15 @@ TYPICAL = Speed(3e-6, 1.5e-11, 9e-12, 2.3e-10)
 class Machine(NamedTuple):
     """What a process computes on."""
 
-    backend: str
-    """JAX's name of the platform: "cpu", "gpu" or "tpu"."""
-    kind: str
-    """JAX's name of the device, such as "NVIDIA H100"."""
-    devices: int
-    """Devices of this process."""
-    memory: int
-    """Bytes of one device; on a CPU of the whole machine, whose devices share it."""
-    threads: int
-    """Threads that a CPU computes with."""
+    backend: str  # JAX's name of the platform: "cpu", "gpu" or "tpu"
+    kind: str  # JAX's name of the device, such as "NVIDIA H100"
+    devices: int  # Devices of this process
+    memory: int  # Bytes of one device; on a CPU of the whole machine, whose devices share it
+    threads: int  # Threads that a CPU computes with
     known_speed: Speed | None = TYPICAL
     """As an earlier process has measured it for a results folder; None: it is measured when it is first asked for."""
-    mesh: Shape | None = None
-    """The mesh that was asked for with `--mesh`; None: each run says how many devices it takes."""
-    processes: int = 1
-    """Processes that compute together; each has equally many devices."""
+    mesh: Shape | None = None  # The mesh that was asked for with `--mesh`; None: each run says how many devices it takes
+    processes: int = 1  # Processes that compute together; each has equally many devices
     absent: tuple[jax.Device, ...] | None = None
     """Devices that programs are only compiled for; None: the devices of this process, on which they run."""
 

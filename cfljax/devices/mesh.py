@@ -16,10 +16,8 @@ MAX_DEVICES = 1024
 class Shape(NamedTuple):
     """The shape of a mesh."""
 
-    runs: int
-    """Groups of devices; each has its share of a batch's runs."""
-    clients: int
-    """Devices of a group; each has its share of a round's participants."""
+    runs: int  # Groups of devices; each has its share of a batch's runs
+    clients: int  # Devices of a group; each has its share of a round's participants
 
     def __str__(self) -> str:
         return "auto" if self == AUTO else f"runs={self.runs},clients={self.clients}"

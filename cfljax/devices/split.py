@@ -25,8 +25,7 @@ class Segment(NamedTuple):
     jaxpr: core.ClosedJaxpr
     reads: list[core.Var | core.Literal]
     writes: list[core.Var]
-    shared: str = ""
-    """The name of the shared function that this calls; "": it is between calls."""
+    shared: str = ""  # The name of the shared function that this calls; "": it is between calls
 
 
 class SplitFunction:

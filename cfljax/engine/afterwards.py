@@ -111,7 +111,7 @@ def score_at_end(
     arguments = (whole.keys, state, whole.hyper, rounds.astype(np.int32))
     forms = (*groups.shapes_of(groups.set_runs(arguments, size), mesh, True), groups.shapes_of(federation, mesh, False))
     of_batch = (parts.program_key, parts.plan, settings.of_programs, chooses(parts))
-    key = None if parts.program_key is None else (*of_batch, name, *tuned[:2], mesh)
+    key = None if parts.program_key is None else (*of_batch, name, *tuned[:2], tuned.by_entropy, mesh)
     f = jax.jit(over_runs(make_end(parts, tuned, name, place), settings, mesh, 4))
     begin = time.perf_counter()
     program = compile_later(f, forms, key).result()
@@ -131,43 +131,53 @@ def place_newcomers(parts: Assembled, state: Tree, hyper: Hyper, rounds: Array, 
 
 def _place_clients(parts: Assembled, state: Tree, hyper: Hyper, federation: Federation) -> Placed:
     """Place newcomers as the method does, on the axis of all clients: by its mixture or its `score`, by their label, otherwise by
-    the least loss on their labelled samples among the models in use."""
+    the least loss on their labelled samples among the models in use; or `by_entropy` alone, among these models."""
     assert parts.newcomers is not None
+    by_entropy = parts.newcomers.by_entropy
     method: Method = parts.method
     ids = jnp.asarray(parts.newcomers.ids, jnp.int32)
     models, labels = method.models(state)
-    if method.adapt is not None:
+    if method.adapt is not None and not by_entropy:
         models = method.adapt(state, federation, hyper)
-    if method.mixture is not None:
+    if method.mixture is not None and not by_entropy:
         mixture = method.mixture(state, federation, hyper)
         return Placed(models, jnp.argmax(mixture, axis=1).astype(jnp.int32), mixture)
-    which = labels if method.score is None or method.newcomers_choose else method.score(state, federation, hyper)
-    if method.chooses and models.shape[0] > 1:
+    which = labels if by_entropy or method.score is None or method.newcomers_choose else method.score(state, federation, hyper)
+    if (method.chooses or by_entropy) and models.shape[0] > 1:
         new = jnp.zeros(labels.shape, bool).at[ids].set(True)
         of_others = jnp.where((labels >= 0) & ~new, labels, models.shape[0])
         in_use = jnp.zeros(models.shape[0], bool).at[of_others].set(True, mode="drop")
         candidates, without = in_use | ~jnp.any(in_use), new & (which < 0)
-        train = federation.train
-        best = least_loss_among(parts.model, federation, train, models, candidates, without, parts.settings.sequential)
+        judged = parts.model._replace(loss=_entropy) if by_entropy else parts.model
+        best = least_loss_among(judged, federation, federation.train, models, candidates, without, parts.settings.sequential)
         which = jnp.where(without, best, which)
     return Placed(models, jnp.maximum(which, 0), None)
+
+
+def _entropy(logits: Array, y: Array) -> Array:
+    """f32[B]: the entropy of the classes that the model predicts, in place of a loss; of several labels the sum of theirs."""
+    if logits.shape[-1] == 1 or y.ndim > 1:
+        return jnp.sum(jax.nn.softplus(logits) - logits * jax.nn.sigmoid(logits), axis=-1)
+    return -jnp.sum(jax.nn.softmax(logits) * jax.nn.log_softmax(logits), axis=-1)
 
 
 def score_newcomers(
     parts: Assembled, whole: Group, state: Tree, rounds: np.ndarray, federation: Federation
 ) -> tuple[list[dict[str, float]], float]:
-    """HOST. Return (`accuracy_new_<steps>` and `ari_new` of each run; seconds of compiling). Arguments as for `score_at_end`."""
+    """HOST. Return (`accuracy_new_<steps>` or `accuracy_new_unlabelled`, and `ari_new` of each run; seconds of compiling).
+    Arguments as for `score_at_end`."""
     if parts.newcomers is None:
         return [{}] * whole.keys.shape[0], 0.0
     found, seconds = score_at_end(parts, parts.newcomers, "newcomers", place_newcomers, whole, state, rounds, federation)
     ids, summaries = list(parts.newcomers.ids), []
     for each, last in zip(found, rounds, strict=True):
         group = np.asarray(parts.federation.at(int(last)).group)[ids]
-        summaries.append(_of_newcomers(each, parts.newcomers.steps, group, parts.federation.groups))
+        steps = ("unlabelled",) if parts.newcomers.unlabelled else parts.newcomers.steps
+        summaries.append(_of_newcomers(each, steps, group, parts.federation.groups))
     return summaries, seconds
 
 
-def _of_newcomers(scored: Found, steps: tuple[int, ...], group: np.ndarray, groups: int) -> dict[str, float]:
+def _of_newcomers(scored: Found, steps: tuple[int | str, ...], group: np.ndarray, groups: int) -> dict[str, float]:
     found = {
         f"accuracy_new_{number}": float(metrics.per_sample(correct, scored["samples"]))
         for number, correct in zip(steps, scored["correct"].T, strict=True)

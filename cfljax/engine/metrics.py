@@ -42,24 +42,15 @@ class Seen(NamedTuple):
 
     model: Model
     federation: Federation
-    test: Split
-    """The samples that are scored."""
-    models: jax.Array
-    """f32[K, d]."""
-    labels: jax.Array
-    """i32[C]: the cluster of each client, −1 for none."""
-    scoring: jax.Array
-    """i32[C]: the model that scores each client."""
-    who: jax.Array
-    """bool[C]: the clients that are scored."""
-    correct: jax.Array
-    """f32[C]: right answers among the client's test samples."""
-    loss: jax.Array
-    """f32[C]: the sum of the losses over them."""
-    samples: jax.Array
-    """i32[C]: the number of test samples."""
-    round: jax.Array
-    """i32[]: rounds done."""
+    test: Split  # The samples that are scored
+    models: jax.Array  # f32[K, d]
+    labels: jax.Array  # i32[C]: the cluster of each client, −1 for none
+    scoring: jax.Array  # i32[C]: the model that scores each client
+    who: jax.Array  # bool[C]: the clients that are scored
+    correct: jax.Array  # f32[C]: right answers among the client's test samples
+    loss: jax.Array  # f32[C]: the sum of the losses over them
+    samples: jax.Array  # i32[C]: the number of test samples
+    round: jax.Array  # i32[]: rounds done
 
 
 def own_metrics(names: tuple[str, ...], seen: Seen) -> dict[str, jax.Array]:

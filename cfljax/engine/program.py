@@ -57,7 +57,7 @@ def make_program(method: Method, settings: Settings) -> Program:
     """Make the programs of a method."""
 
     def advance(carry: Carry, key: Array, hyper: Hyper, federation: Federation, t: Array) -> tuple[Carry, Report]:
-        go = lambda kept: _round(method, settings, key, carry.state, federation, hyper, t, kept)  # noqa: E731
+        go = functools.partial(_round, method, settings, key, carry.state, federation, hyper, t)
         wall, flight = None, carry.flight
         if settings.clock is None:
             state, info = go(ClientState())

@@ -28,12 +28,9 @@ Pair = tuple[Array, Array]
 class Scores(NamedTuple):
     """Sums over each client's samples."""
 
-    correct: Array
-    """f32[C]."""
-    loss: Array
-    """f32[C]: the sum of the losses."""
-    samples: Array
-    """i32[C]; 0 for clients that are not scored."""
+    correct: Array  # f32[C]
+    loss: Array  # f32[C]: the sum of the losses
+    samples: Array  # i32[C]; 0 for clients that are not scored
 
 
 def score(

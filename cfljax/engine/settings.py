@@ -44,8 +44,7 @@ class Settings(NamedTuple):
     rounds: int
     participants: int
     eval_every: int = 1
-    evaluations: int = 10
-    """The most evaluations of a chunk, whose results wait on the device."""
+    evaluations: int = 10  # The most evaluations of a chunk, whose results wait on the device
     sequential: bool = True
     """Runs one after another, each in a program for one run, and evaluations in blocks that fit into a CPU's cache: the fast way on
     a CPU. False: runs side by side, and the larger blocks of an accelerator."""
@@ -55,17 +54,13 @@ class Settings(NamedTuple):
     eval_clients: int | None = None
     precision: str = "highest"
     label_history: bool = True
-    metrics: tuple[str, ...] = ()
-    """Names of metrics of the user's own."""
+    metrics: tuple[str, ...] = ()  # Names of metrics of the user's own
     sending: Sending = Sending()
-    stop: Stop | None = None
-    """When a run ends early; None: never."""
-    vector_up: int | None = None
-    """Bytes of an update on its way up; None: four for each number."""
+    stop: Stop | None = None  # When a run ends early; None: never
+    vector_up: int | None = None  # Bytes of an update on its way up; None: four for each number
     clock: tuple[float, float] | None = None
     """Bytes of a vector on its way (down, up), where there is a simulated clock; None: there is none."""
-    asynchronous: Asynchronous | None = None
-    """Asynchronous aggregation; None: the server waits for all updates."""
+    asynchronous: Asynchronous | None = None  # Asynchronous aggregation; None: the server waits for all updates
 
     def without(self, *names: str) -> Settings:
         """Reset these settings to their defaults."""
@@ -84,6 +79,8 @@ class Tuned(NamedTuple):
     ids: tuple[int, ...]  # Their positions among the clients that `afterwards.Place` gives
     steps: tuple[int, ...]  # After how many local steps each is scored
     solver: Solver  # Trains them
+    unlabelled: bool = False  # Whether they have no labels
+    by_entropy: bool = False  # Whether each takes the model with the least mean entropy of its predictions
 
 
 class Assembled(NamedTuple):
@@ -91,22 +88,17 @@ class Assembled(NamedTuple):
 
     method: Method
     model: Model
-    federation: Federation
-    """On the device; of numpy arrays where its samples are dealt to devices (`sharded`)."""
+    federation: Federation  # On the device; of numpy arrays where its samples are dealt to devices (`sharded`)
     settings: Settings
-    plan: Plan = Plan()
-    """How the method's solver trains clients."""
-    mesh: jax.sharding.Mesh | None = None
-    """The devices that a round's participants are dealt to; None: one device."""
-    sharded: bool = False
-    """Whether the pool of samples is dealt to the devices, too."""
+    plan: Plan = Plan()  # How the method's solver trains clients
+    mesh: jax.sharding.Mesh | None = None  # The devices that a round's participants are dealt to; None: one device
+    sharded: bool = False  # Whether the pool of samples is dealt to the devices, too
     program_key: Hashable = None
     """Names everything static that the method and the model were made from, so that a later batch with the same key, plan and
     settings reuses the compiled programs, whatever its number of rounds; None: nothing is reused."""
     model_key: Hashable = None
     """Names everything that the model was made from, so that all methods share the program that evaluates it; None: as above."""
-    newcomers: Tuned | None = None
-    """Clients that have taken part in no round; None: there are none."""
+    newcomers: Tuned | None = None  # Clients that have taken part in no round; None: there are none
     finetuned: Tuned | None = None
     """The clients of an evaluation, which fine-tune their models (`train.finetune_steps`); None: they do not."""
 
@@ -121,14 +113,11 @@ class Sum(NamedTuple):
 class Wall(NamedTuple):
     """The simulated clock after some rounds."""
 
-    elapsed: Sum
-    """f32[] each: seconds since the start of the run."""
-    busy: Sum
-    """f32[] each: seconds that clients have computed and communicated, summed over the clients."""
+    elapsed: Sum  # f32[] each: seconds since the start of the run
+    busy: Sum  # f32[] each: seconds that clients have computed and communicated, summed over the clients
     late: Array | None
     """i32[]: number of client-rounds dropped because the client would have missed the deadline; None: there is no deadline."""
-    waited: Array
-    """f32[K]: seconds that the members of each cluster have waited for the slowest participants of their rounds."""
+    waited: Array  # f32[K]: seconds that the members of each cluster have waited for the slowest participants of their rounds
 
 
 class Carry(NamedTuple):
@@ -145,15 +134,10 @@ class Carry(NamedTuple):
 class View(NamedTuple):
     """An evaluation's view of a method's state."""
 
-    models: Array
-    """f32[K, d]."""
-    labels: Array
-    """i32[C]: the model that each client belongs to; −1: none yet."""
-    guess: Array | None
-    """i32[C]: the model that each client is scored by (`Method.score`); None: the model of its label."""
-    mixture: Array | None
-    """f32[C, K]: the weights with which each client mixes the models; None: each is scored by one model."""
-    also: dict[str, tuple[Array, Array]]
-    """Further models of the clients by name, as `Method.also` gives them."""
+    models: Array  # f32[K, d]
+    labels: Array  # i32[C]: the model that each client belongs to; −1: none yet
+    guess: Array | None  # i32[C]: the model that each client is scored by (`Method.score`); None: the model of its label
+    mixture: Array | None  # f32[C, K]: the weights with which each client mixes the models; None: each is scored by one model
+    also: dict[str, tuple[Array, Array]]  # Further models of the clients by name, as `Method.also` gives them
     shares: Array | None = None
     """f32[C, K]: the weights of each client in models, for the record alone; None: the weights of `mixture`, if any."""

@@ -38,12 +38,11 @@ from cfljax.experiment.several import check_labels, check_mixture
 from cfljax.federation.devices import make_devices
 from cfljax.federation.pack import count_bytes
 from cfljax.lazy import jax
-from cfljax.local.parts import divide_model
+from cfljax.local.parts import divide_model, sends_statistics
 from cfljax.local.products import compute_grams
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.methods import METHODS
-from cfljax.models.flat import part_of
 from cfljax.models.half import in_bfloat16
 from cfljax.models.options import common_options
 from cfljax.models.started import Adapters, apply_start, to_head_model
@@ -124,8 +123,7 @@ def check_tokens(run: Run) -> None:
 
 def _check_statistics(run: Run, model: Model, parts: Pairs) -> None:
     """Reject noise on running means and variances of BatchNorm."""
-    away = divide_model(model, parts).away
-    if run.train.transit.privacy is not None and any(part_of(model, path)[away].any() for path in model.statistics):
+    if run.train.transit.privacy is not None and sends_statistics(model, divide_model(model, parts)):
         why = 'its noise would destroy the running variances of BatchNorm; keep them at home by parts = { norm = "client" }, '
         raise SpecError(f'train.privacy with model "{model.name}": {why}or use GroupNorm or LayerNorm')
 
@@ -154,7 +152,8 @@ def with_devices(run: Run, federation: Federation) -> Federation:
 def _newcomers(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
     if run.data.new_clients is None:
         return None
-    return Tuned(tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist()), run.data.new_clients.steps, solver)
+    ids, new = tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist()), run.data.new_clients
+    return Tuned(ids, new.steps, solver, not new.shots, new.rule is not None and not run.options.places_unlabelled)
 
 
 def _finetuned(run: Run, federation: Federation, solver: Solver) -> Tuned | None:

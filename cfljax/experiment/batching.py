@@ -33,14 +33,10 @@ class Size(NamedTuple):
     """The sizes of a run that its memory and its communication depend on."""
 
     clients: int
-    parameters: int
-    """d."""
-    learners: int
-    """Clients that train."""
-    pool_bytes: int = 0
-    """Bytes of all samples, held once."""
-    features: int = 0
-    """Numbers of the features of a frozen body, which are computed once and kept."""
+    parameters: int  # d
+    learners: int  # Clients that train
+    pool_bytes: int = 0  # Bytes of all samples, held once
+    features: int = 0  # Numbers of the features of a frozen body, which are computed once and kept
 
 
 def count_size(federation: Federation, parameters: int) -> Size:
@@ -55,10 +51,8 @@ class Batch:
     """Runs that go through one compiled program together."""
 
     runs: tuple[Run, ...]
-    width: int
-    """How many runs the program is compiled for; the last batch of a group may have fewer and repeats its last run."""
-    program: str
-    """Equal for runs with the same program, whatever the width."""
+    width: int  # How many runs the program is compiled for; the last batch of a group may have fewer and repeats its last run
+    program: str  # Equal for runs with the same program, whatever the width
 
     @property
     def program_key(self) -> str:

@@ -33,26 +33,16 @@ class Choice(NamedTuple):
     """A run's execution plan, and the predictions that it was chosen by."""
 
     plan: Plan
-    participants: int
-    """S: how many places a round has for participants."""
-    work: Work
-    """A client's work in a round."""
-    gram_sizes: tuple[int, ...]
-    """The sizes of the Gram matrices that clients are trained on, the smallest first."""
-    devices: int
-    """Devices that a round's participants are dealt to."""
-    by_steps: float | None
-    """Predicted seconds of the first layer in a round, step by step; None where there is no other way."""
-    by_gram: float | None
-    """The same with the chosen Gram matrices."""
-    updates: int
-    """Bytes of all participants' updates."""
-    steps: np.ndarray
-    """i64[S], descending: the steps of a typical round's participants on one device."""
-    kept: int
-    """Bytes of the Gram matrices that are made once, before the first round; 0: each is made in its client's turn."""
-    buffer: int = 0
-    """How many of the participants' updates the server waits for (`train.asynchronous`); 0: for all."""
+    participants: int  # S: how many places a round has for participants
+    work: Work  # A client's work in a round
+    gram_sizes: tuple[int, ...]  # The sizes of the Gram matrices that clients are trained on, the smallest first
+    devices: int  # Devices that a round's participants are dealt to
+    by_steps: float | None  # Predicted seconds of the first layer in a round, step by step; None where there is no other way
+    by_gram: float | None  # The same with the chosen Gram matrices
+    updates: int  # Bytes of all participants' updates
+    steps: np.ndarray  # i64[S], descending: the steps of a typical round's participants on one device
+    kept: int  # Bytes of the Gram matrices that are made once, before the first round; 0: each is made in its client's turn
+    buffer: int = 0  # How many of the participants' updates the server waits for (`train.asynchronous`); 0: for all
     typical: bool = False
     """Whether `by_steps` and `by_gram` are for a typical core, as in short runs: to measure takes longer than such a run."""
 

@@ -20,12 +20,9 @@ BLOCK = 256
 class Seen(NamedTuple):
     """The different samples that clients see."""
 
-    row: np.ndarray
-    """i32[P]: the row in the pool of each."""
-    client: np.ndarray
-    """i32[P]: a client that sees it so."""
-    splits: dict[str, Split]
-    """The federation's splits, with rows that number these samples."""
+    row: np.ndarray  # i32[P]: the row in the pool of each
+    client: np.ndarray  # i32[P]: a client that sees it so
+    splits: dict[str, Split]  # The federation's splits, with rows that number these samples
 
 
 def find_samples(federation: Federation) -> Seen:

@@ -10,11 +10,12 @@ import numpy as np
 
 from cfljax.config import Data, Run, draw_arrivals
 from cfljax.federation.drift import apply_drift
-from cfljax.federation.newcomers import arrival_rounds, draw_newcomers, keep_shots
+from cfljax.federation.newcomers import draw_newcomers, keep_shots
 from cfljax.federation.pack import pack
 from cfljax.federation.validation import drop_held, hold_out
 from cfljax.lazy import jax
 from cfljax.types import Federation
+from cfljax.types.federation import NEVER
 
 
 def host_federation(run: Run) -> Federation:
@@ -70,13 +71,13 @@ def _host_federation(key: FederationKey) -> Federation:
     if (new := config.new_clients) is not None:
         newcomers = draw_newcomers([len(rows) for rows in train], new.share, seed)
     trains = np.array([len(rows) > 0 for rows in train]) & ~newcomers
-    late = arrival_rounds(draw_arrivals(config.arrive, trains, seed), newcomers)
+    late = np.where(newcomers, NEVER, draw_arrivals(config.arrive, trains, seed)).astype(np.int32)
     if config.validation:
         in_rounds = [rows[:0] if apart else rows for rows, apart in zip(train, newcomers, strict=True)]
         kept, valid = hold_out(in_rounds, config.validation, seed, parts.origin)
         of_newcomers = [drop_held(rows, valid, parts.origin) for rows in train]
         train = [later if apart else rows for later, rows, apart in zip(of_newcomers, kept, newcomers, strict=True)]
-    if new is not None:
+    if new is not None and new.shots:
         train = keep_shots(train, newcomers, new.shots, seed)
     return pack(dataclasses.replace(parts, train=train), source, config.normalise, late, valid, changes)
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.types.federation import NEVER
 
 _TAG = 0x6E6577
 
@@ -25,13 +24,7 @@ def draw_newcomers(sizes: Sequence[int], share: float, seed: int) -> np.ndarray:
 
 def keep_shots(train: Sequence[np.ndarray], new: np.ndarray, shots: int, seed: int) -> list[np.ndarray]:
     """Reduce each newcomer's training rows to `shots` of them, drawn at random; a newcomer with fewer keeps all."""
-
-    def few(at: int, rows: np.ndarray) -> np.ndarray:
-        return rows[np.sort(np.random.default_rng([seed, _TAG, at]).permutation(len(rows))[:shots])]
-
-    return [few(at, np.asarray(rows)) if new[at] else rows for at, rows in enumerate(train)]
-
-
-def arrival_rounds(arrive: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return the rounds i32[C] in which clients arrive; newcomers never do."""
-    return np.where(new, NEVER, arrive).astype(np.int32)
+    return [
+        np.asarray(rows)[np.sort(np.random.default_rng([seed, _TAG, at]).permutation(len(rows))[:shots])] if new[at] else rows
+        for at, rows in enumerate(train)
+    ]

@@ -15,10 +15,8 @@ class GroupView:
     """An entry of `data.views`."""
 
     name: str
-    copies: bool
-    """Whether each of its groups divides all samples; False: they share them."""
-    options: Any = dataclasses.field(metadata={"beside": True})
-    """An instance of the view's Options class."""
+    copies: bool  # Whether each of its groups divides all samples; False: they share them
+    options: Any = dataclasses.field(metadata={"beside": True})  # An instance of the view's Options class
 
     def written(self, plain: Callable[[Options], Table]) -> Table | str:
         """Return the entry as a spec writes it."""
@@ -30,10 +28,8 @@ class Crossed(NamedTuple):
     """Views whose groups are crossed."""
 
     views: tuple[GroupView, ...]
-    shares: tuple[float, ...]
-    """The share of the clients in each combination; none: all have as many."""
-    true_groups: str | None
-    """The name of a view, or "partition"; None: the combinations."""
+    shares: tuple[float, ...]  # The share of the clients in each combination; none: all have as many
+    true_groups: str | None  # The name of a view, or "partition"; None: the combinations
 
 
 @dataclasses.dataclass(frozen=True)

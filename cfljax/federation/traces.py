@@ -33,16 +33,11 @@ class Trace(NamedTuple):
 
     file: str
     by_seconds: bool
-    line: np.ndarray
-    """i64[E]: the number of each line in the file."""
-    client: np.ndarray
-    """i64[E]."""
-    time: np.ndarray
-    """f64[E]."""
-    available: np.ndarray
-    """bool[E]."""
-    speed: np.ndarray
-    """f64[E]."""
+    line: np.ndarray  # i64[E]: the number of each line in the file
+    client: np.ndarray  # i64[E]
+    time: np.ndarray  # f64[E]
+    available: np.ndarray  # bool[E]
+    speed: np.ndarray  # f64[E]
 
 
 def read_trace(file: str) -> Trace:

@@ -76,6 +76,23 @@ def distance_matrix(points: np.ndarray, metric: str = "euclidean") -> np.ndarray
     return _long_distances(points)
 
 
+def elbow(values: np.ndarray) -> int:
+    """Return the position in the ascending values f64[n] from which they rise fast, by Kneedle (Satopää et al. 2011) with
+    sensitivity 1; the last one if there is none."""
+    n, span = len(values), np.ptp(values)
+    away = (values[-1] - values[::-1]) / (span or 1.0) - np.linspace(0, 1, n)  # how far the mirrored curve is above a line
+    beside = np.pad(away, 1, mode="edge")
+    bound, knee = -np.inf, 0
+    for i in range(n - 1):
+        if away[i] >= max(beside[i], beside[i + 2]):
+            bound, knee = away[i] - 1 / (n - 1), i
+        if away[i] <= min(beside[i], beside[i + 2]):
+            bound = 0.0 if bound > -np.inf else bound
+        if away[i + 1] < bound:
+            return n - 1 - knee
+    return n - 1
+
+
 def renumber_by_appearance(labels: np.ndarray) -> np.ndarray:
     """i32[n] the same partition, numbered 0, 1, … in the order of first appearance; negative labels become −1."""
     labels = np.asarray(labels)

@@ -36,11 +36,12 @@ def kmeans(
     uid: jax.Array | None = None,
     restarts: int = 10,
     max_iter: int | jax.Array = 300,
+    weight: jax.Array | None = None,
 ) -> Kmeans:
     """K-means of points f32[n, d]; mask bool[n]; uid i32[n] ≥ 0, distinct: the points' identities (default: positions).
     As in scikit-learn an emptied cluster is moved to the point farthest from its centre, and the restart with the
     smallest inertia wins (the first, where they agree to 1e-6). With fewer distinct points than clusters some clusters
-    stay empty. Long points are handled through their n × n products."""
+    stay empty. Long points are handled through their n × n products. `weight` f32[n] ≥ 1: how often each point counts."""
     chex.assert_rank(points, 2)
     n = points.shape[0]
     present = usable_rows(points, mask)
@@ -49,8 +50,8 @@ def kmeans(
     distance, spread = _distances(points, present)
 
     def attempt(one: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        members = _plus_plus(one, distance, present, ids, clusters)
-        return _lloyd(distance, members, present, max_iter)
+        members = _plus_plus(one, distance, present, ids, clusters, weight)
+        return _lloyd(distance, members, present, max_iter, weight)
 
     labels, members, inertia = jax.vmap(attempt)(keys.fold_each(key, "restart", jnp.arange(restarts)))
     least = jnp.argmin(inertia)
@@ -97,7 +98,9 @@ def _by_products(inner: Distance, own: jax.Array) -> Distance:
     return distance
 
 
-def _plus_plus(key: jax.Array, distance: Distance, present: jax.Array, ids: jax.Array, clusters: int) -> jax.Array:
+def _plus_plus(
+    key: jax.Array, distance: Distance, present: jax.Array, ids: jax.Array, clusters: int, by: jax.Array | None = None
+) -> jax.Array:
     """f32[n, K] one-hot columns: the first point at random, each further one the best of a few drawn by distance."""
     n = present.shape[0]
     trials = 2 + int(math.log(clusters))
@@ -111,9 +114,9 @@ def _plus_plus(key: jax.Array, distance: Distance, present: jax.Array, ids: jax.
 
     def add(number: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         members, closest = state
-        drawn = draw(number, jnp.where(number == 0, 1.0, closest))
+        drawn = draw(number, _weighted(jnp.where(number == 0, 1.0, closest), by))
         after = jnp.minimum(closest[:, None], distance(jax.nn.one_hot(drawn, n, dtype=jnp.float32).T))
-        left = jnp.where(present[:, None], after, 0.0).sum(axis=0)
+        left = _weighted(jnp.where(present[:, None], after, 0.0), by).sum(axis=0)
         best = jnp.where(number == 0, 0, jnp.argmin(left))  # the first centre is the first point drawn
         return members.at[drawn[best], number].set(1.0), after[:, best]
 
@@ -129,7 +132,7 @@ def _gumbel(key: jax.Array, number: jax.Array, ids: jax.Array) -> jax.Array:
 
 
 def _lloyd(
-    distance: Distance, members: jax.Array, present: jax.Array, max_iter: int | jax.Array
+    distance: Distance, members: jax.Array, present: jax.Array, max_iter: int | jax.Array, by: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """labels i32[n], members f32[n, K] and inertia once no label changes, or after max_iter rounds."""
 
@@ -142,14 +145,20 @@ def _lloyd(
         assigned, distances = assign(members)
         after = _refill(assigned, distances, present, members.shape[1])
         belongs = (after[:, None] == jnp.arange(members.shape[1])) & present[:, None]
-        size = belongs.sum(axis=0)
-        mean = belongs / jnp.maximum(size, 1)
+        mass = _weighted(belongs, by)
+        size = mass.sum(axis=0)
+        mean = mass / jnp.maximum(size, 1)
         return after, jnp.where(size > 0, mean, members), count + 1, (after != labels).any()
 
     start = (jnp.full(present.shape, -1, jnp.int32), members, jnp.int32(0), jnp.bool_(True))
     _, members, _, _ = jax.lax.while_loop(lambda s: s[3] & (s[2] < max_iter), step, start)
     labels, distances = assign(members)
-    return labels, members, distances.sum()
+    return labels, members, _weighted(distances, by).sum()
+
+
+def _weighted(each: jax.Array, by: jax.Array | None) -> jax.Array:
+    """Return the rows f32[n, …] times their weights f32[n]; None: as they are."""
+    return each if by is None else each * by.reshape(-1, *[1] * (each.ndim - 1))
 
 
 def _refill(labels: jax.Array, distances: jax.Array, present: jax.Array, clusters: int) -> jax.Array:

@@ -13,25 +13,19 @@ from cfljax.lazy import chex, jax, jnp
 class Mixed(NamedTuple):
     """The clusters' models after aggregation, and a record of the updates that were left out."""
 
-    new: jax.Array
-    """f32[K, d]: the models."""
-    nonfinite: jax.Array
-    """i32[]: participants with weight in some cluster whose update was NaN or Inf; it counts as a zero update."""
-    lost: jax.Array
-    """bool[K]: clusters whose participants had no finite update; they keep their old model."""
+    new: jax.Array  # f32[K, d]: the models
+    nonfinite: jax.Array  # i32[]: participants with weight in some cluster whose update was NaN or Inf; it counts as a zero update
+    lost: jax.Array  # bool[K]: clusters whose participants had no finite update; they keep their old model
 
 
 class Rule(NamedTuple):
     """How the server combines the updates of a cluster; by default a weighted sum. `Solver.rule` returns the rule of a run."""
 
-    statistic: str = ""
-    """Static: a statistic of kernels/robust.py instead of the mean."""
-    number: jax.Array | float = 0.0
-    """f32[]: the share that the statistic needs (trimmed samples, or attackers)."""
+    statistic: str = ""  # Static: a statistic of kernels/robust.py instead of the mean
+    number: jax.Array | float = 0.0  # f32[]: the share that the statistic needs (trimmed samples, or attackers)
     noise: jax.Array | None = None
     """f32[]: standard deviation of Gaussian noise on the sum of a cluster, over the largest weight in it; None: no noise."""
-    key: jax.Array | None = None
-    """The random key of the noise."""
+    key: jax.Array | None = None  # The random key of the noise
 
 
 PLAIN = Rule()

@@ -72,8 +72,7 @@ class _Data(NamedTuple):
     """The rows and their scales."""
 
     x: jax.Array
-    scale: jax.Array
-    """f32[n] 1 / unit; 0 for rows that are left out."""
+    scale: jax.Array  # f32[n] 1 / unit; 0 for rows that are left out
     finite: jax.Array
     """bool[]: whether all of x is finite. If so, the products use x without a cleaned copy, which would cost more than they do."""
 

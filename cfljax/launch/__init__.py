@@ -22,5 +22,6 @@ class Launcher(Protocol):
 
 
 LAUNCHERS: Registry[Launcher] = Registry(
-    "launcher", {"local": "cfljax.launch.workers:LOCAL", "ray": "cfljax.launch.ray_cluster:RAY"}
+    "launcher",
+    {"local": "cfljax.launch.workers:LOCAL", "ray": "cfljax.launch.ray_cluster:RAY", "slurm": "cfljax.launch.slurm:SLURM"},
 )

@@ -21,8 +21,7 @@ BATCH = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds{
 class Progress:
     """Counts rounds over all runs of a sweep; `with` closes the lines."""
 
-    ended: Callable[[], None] = staticmethod(lambda: None)
-    """Is called after each run that has ended."""
+    ended: Callable[[], None] = staticmethod(lambda: None)  # Is called after each run that has ended
 
     def __init__(
         self, rounds: int, runs: int = 1, quiet: bool = False, stream: TextIO | None = None, lines: int = 1, programs: int = 1

@@ -157,12 +157,9 @@ def _knock(address: str) -> None:
 class _Task:
     batch: Batch
     claim: Claim
-    line: int
-    """Its progress line; −1: none."""
-    done: int = 0
-    """Rounds."""
-    starts: int = 0
-    """How many workers have begun with it."""
+    line: int  # Its progress line; −1: none
+    done: int = 0  # Rounds
+    starts: int = 0  # How many workers have begun with it
 
 
 class _Writer:

@@ -29,28 +29,18 @@ RemoteMailbox = Value
 class Order(TypedDict, total=False):
     """What a task is to do, in JSON's types."""
 
-    table: Table
-    """The spec."""
-    sets: list[str]
-    """The values of `--set`."""
-    plugins: list[str]
-    """Files of plugins."""
-    keep: str
-    """What a unit keeps (`Options.keep`)."""
-    cache: bool
-    """Whether compiled programs are kept on disk."""
-    folder: str
-    """The folder that relative paths start from."""
+    table: Table  # The spec
+    sets: list[str]  # The values of `--set`
+    plugins: list[str]  # Files of plugins
+    keep: str  # What a unit keeps (`Options.keep`)
+    cache: bool  # Whether compiled programs are kept on disk
+    folder: str  # The folder that relative paths start from
     threads: int
-    devices: int
-    """Devices that a CPU is divided into."""
-    speed: list[float]
-    """The fields of the settled Speed; absent before it is settled, as `mesh` is."""
+    devices: int  # Devices that a CPU is divided into
+    speed: list[float]  # The fields of the settled Speed; absent before it is settled, as `mesh` is
     mesh: list[int] | None
-    runs: list[str]
-    """The ids of the batch's runs."""
-    width: int
-    """How many runs the batch's program is compiled for."""
+    runs: list[str]  # The ids of the batch's runs
+    width: int  # How many runs the batch's program is compiled for
 
 
 class Mailbox:

@@ -23,8 +23,7 @@ class Curve(NamedTuple):
 
     rounds: list[int]
     values: list[float]
-    ended: str = ""
-    """`failed`, or `lost` where no update of a round was finite; else "". A choice may not look at the test loss."""
+    ended: str = ""  # `failed`, or `lost` where no update of a round was finite; else "". A choice may not look at the test loss.
     whole: bool = False
     """Whether the run is on record and its last value is finite: it has no more rounds to come, be they fewer than the rung's."""
 
@@ -80,11 +79,9 @@ class Climber(NamedTuple):
     machine: Machine
     keep: str
     metric: str
-    limit: int | Callable[[list[Run]], int]
-    """The most runs of a batch."""
+    limit: int | Callable[[list[Run]], int]  # The most runs of a batch
     progress: Callable[[batching.Batch], OnProgress] | None = None
-    ended: Callable[[Unit], None] | None = None
-    """Is called with each run that has ended."""
+    ended: Callable[[Unit], None] | None = None  # Is called with each run that has ended
 
     def climb(self, runs: Iterable[Run], until: int, order: Callable[[list[batching.Batch]], list[batching.Batch]] = list) -> None:
         """Train the runs for `until` rounds in all: they are on record, or have a checkpoint there. Batches that another process is

@@ -26,10 +26,8 @@ from cfljax.store.tuned import write_search
 class Hands(NamedTuple):
     """The processes of this machine that carry a search out."""
 
-    workers: int | None
-    """How many; None: as many as suit."""
-    arguments: list[str]
-    """The command line of `tune` that another process needs to work on the same search."""
+    workers: int | None  # How many; None: as many as suit
+    arguments: list[str]  # The command line of `tune` that another process needs to work on the same search
 
 
 def tune(

@@ -28,8 +28,7 @@ class Group(NamedTuple):
     """The settings of a method on one data set and partition, which compete with each other."""
 
     label: str
-    data: str
-    """The data set and the partition, where the spec has several; else ""."""
+    data: str  # The data set and the partition, where the spec has several; else ""
     settings: list[Setting]
 
 
@@ -37,12 +36,10 @@ class Plan(NamedTuple):
     """A search, before anything is computed."""
 
     groups: list[Group]
-    steps: list[int]
-    """The rounds of the rungs."""
+    steps: list[int]  # The rounds of the rungs
     reduce: int
     metric: str
-    mark: str
-    """Equal for searches that would compute and choose the same."""
+    mark: str  # Equal for searches that would compute and choose the same
     warnings: list[str]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import time
@@ -28,18 +29,13 @@ from cfljax.store import Store
 class Options(NamedTuple):
     """How a sweep is carried out; none of it is part of a result."""
 
-    keep: str = "labels"
-    """What a unit keeps: "models" (and labels), "labels" or "none"."""
+    keep: str = "labels"  # What a unit keeps: "models" (and labels), "labels" or "none"
     quiet: bool = False
     retry_failed: bool = False
-    launcher: object = None
-    """The options of the launcher, checked."""
-    part: tuple[int, int] | None = None
-    """(i, n): do the i-th of n equal parts of the runs and leave the rest to others."""
-    mesh: Shape | None = None
-    """The devices that runs are dealt to (`--mesh`)."""
-    ended: Callable[[], None] = lambda: None
-    """Is called in the process that was started after each run that has ended."""
+    launcher: object = None  # The options of the launcher, checked
+    part: tuple[int, int] | None = None  # (i, n): do the i-th of n equal parts of the runs and leave the rest to others
+    mesh: Shape | None = None  # The devices that runs are dealt to (`--mesh`)
+    ended: Callable[[], None] = lambda: None  # Is called in the process that was started after each run that has ended
 
 
 class Outcome(NamedTuple):
@@ -48,8 +44,7 @@ class Outcome(NamedTuple):
     done: int
     diverged: int
     failed: int
-    computed: int
-    """Runs of this start."""
+    computed: int  # Runs of this start
 
 
 def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[[list[Run]], int] | None = None) -> Outcome:
@@ -111,8 +106,8 @@ def start_progress(todo: list[batching.Batch], options: Options, lines: int = 1)
 def work(todo: list[batching.Batch], worker: Worker) -> None:
     """Return when all these batches are done, by this worker or by other processes that share the folder."""
     while todo:
-        others = [batch for batch in todo if not worker.take(batch)]
-        todo = [batch for batch in others if not worker.finished(batch)]
+        others = list(itertools.filterfalse(worker.take, todo))
+        todo = list(itertools.filterfalse(worker.finished, others))
         if todo:
             time.sleep(0.5)
 

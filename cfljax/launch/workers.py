@@ -40,7 +40,8 @@ class WorkerError(CfljaxError):
 class RelayedProgress(Progress):
     """A worker's progress: lines of JSON on standard output, for the process that watches."""
 
-    def _tell(self, what: str, *values: object) -> None:
+    def tell(self, what: str, *values: object) -> None:
+        """Print an event."""
         try:
             print(json.dumps([what, *values]), flush=True)
         except BrokenPipeError:  # the watching process was killed: no fault of the run, which others will do
@@ -48,34 +49,33 @@ class RelayedProgress(Progress):
 
     def start(self, name: str, rounds: int, line: int = 0) -> None:  # noqa: ARG002
         """Do as Progress does."""
-        self._tell("start", name, rounds)
+        self.tell("start", name, rounds)
 
     def update(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:  # noqa: ARG002
         """Do as Progress does."""
-        self._tell("update", rounds, accuracy)
+        self.tell("update", rounds, accuracy)
 
     def pass_over(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
         """Do nothing: the process that did the rounds reports them."""
 
     def finish(self, status: str, result: str = "") -> None:
         """Do as Progress does."""
-        self._tell("finish", status, result)
+        self.tell("finish", status, result)
 
     def say(self, message: str) -> None:
         """Do as Progress does."""
-        self._tell("say", message)
+        self.tell("say", message)
 
     def fail(self, message: str, code: int) -> None:
         """Report the error that ends the worker."""
-        self._tell("error", message, code)
+        self.tell("error", message, code)
 
 
 class Crew(NamedTuple):
     """The processes that share the work on a folder."""
 
     size: int
-    threads: int
-    """With which each computes."""
+    threads: int  # With which each computes
 
 
 def choose_crew(store: Store, runs: int, workers: int | None) -> Crew | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from cfljax.kernels.mix import fednova_weights, weights_by
 from cfljax.lazy import jax, jnp
 from cfljax.local.flight import select_arriving
+from cfljax.local.parts import sends_statistics
 from cfljax.local.schedule import train_steps
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Hyper, Jobs, LocalStep, Traffic
@@ -32,7 +33,8 @@ def averages(
     size = jnp.ones(heard.mask.shape) if average == "uniform" else federation.train.count[heard.ids].astype(jnp.float32)
     mix = weights_by(heard.which, heard.mask, size, clusters)
     if average == "nova":
-        solver.need_no_statistics('average = "nova", which scales updates,')
+        if sends_statistics(solver.model, solver.parts):
+            solver.need_no_statistics('average = "nova", which scales updates,')
         jobs = Jobs(heard.ids, heard.mask, heard.work, jnp.zeros((1, 0)), heard.which)
         mix = fednova_weights(mix, lengths(train_steps(federation, jobs, solver.work), solver.step_of(hyper)))
     return mix if heard.discount is None else mix * heard.discount

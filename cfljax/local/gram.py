@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 from cfljax.kernels.choose import least_loss
 from cfljax.lazy import jax, jnp
-from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import sgd
 from cfljax.local.products import Gram, all_samples, compute_gram, read_gram
 from cfljax.local.schedule import Course, Orders, StepSamples, Task, follow
-from cfljax.local.train import Position, Turns, make_stepper, start_at
+from cfljax.local.train import Gradient, Position, Turns, make_stepper, start_at
 from cfljax.local.turned import drop_path, get_path, make_turn, replace_path
 from cfljax.models.flat import FirstDense, NetForward
 from cfljax.types import Array, Federation, Grams, LocalStep, Model, Tree, Updates
@@ -61,12 +60,9 @@ class Fixed(NamedTuple):
 class Among(NamedTuple):
     """The models from which clients choose their start."""
 
-    models: Array
-    """f32[K, d]."""
-    kernels: Array
-    """f32[inputs, K · h] the first kernels of all models side by side: one product with it is faster than K products."""
-    others: Tree
-    """A tree of all other parameters; each of its arrays has a leading axis K."""
+    models: Array  # f32[K, d]
+    kernels: Array  # f32[inputs, K · h] the first kernels of all models side by side: one product with it is faster than K products
+    others: Tree  # A tree of all other parameters; each of its arrays has a leading axis K
 
 
 def prepare_choice(model: Model, models: Array) -> Among:
@@ -90,18 +86,13 @@ class GramPlan(NamedTuple):
     """How clients of at most `length` samples are trained on their Gram matrices. Static, except for the arrays in it."""
 
     length: int
-    sequential: bool
-    """Whether clients train one after another. Then each client skips the computations that it does not need."""
-    summed: bool = False
-    """Whether a step follows the gradient of the batch's summed loss; False: of its mean loss."""
-    grams: Grams | None = None
-    """The Gram matrices that were computed before the first round; None: they are computed here."""
+    sequential: bool  # Whether clients train one after another. Then each client skips the computations that it does not need.
+    summed: bool = False  # Whether a step follows the gradient of the batch's summed loss; False: of its mean loss
+    grams: Grams | None = None  # The Gram matrices that were computed before the first round; None: they are computed here
     choice: Among | None = None
     """Models among which each client takes the one with the least loss as its start; None: it starts from the model of its task."""
-    block: int = 0
-    """As in `follow`."""
-    turns: Turns | None = None
-    """Which numbers train; None: all do. The first kernel does, and there are no turns by epochs."""
+    block: int = 0  # As in `follow`
+    turns: Turns | None = None  # Which numbers train; None: all do. The first kernel does, and there are no turns by epochs.
 
 
 def train_on_gram(

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 from cfljax import keys
 from cfljax.lazy import jnp
-from cfljax.local.gradients import Gradient, Samples, batch_gradient, full_gradient, make_batches, whole_batch
 from cfljax.local.optimiser import StepRule
-from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task, all_steps
+from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task
+from cfljax.local.train import Gradient, Samples, batch_gradient, full_gradient, gather_batch, whole_batch
 from cfljax.types import Array, Federation, Hyper, Model, Tree, Updates
 
 
@@ -38,20 +38,17 @@ StepsOf = Callable[[Hyper, StepRule], OwnSteps]
 """(numbers of the run, its optimiser) -> the steps."""
 
 
-def train_by(
-    steps: OwnSteps, model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, in_lines: bool = False
-) -> Stepwise:
-    """Return the training of one client. `in_lines`: as in `train_steps_of`."""
+def train_by(steps: OwnSteps, model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None) -> Stepwise:
+    """Return the training of one client."""
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
-    every = all_steps(course, orders) if orders is not None and orders.in_order else None
-    batch_of = make_batches(federation, task.client, task.weights, every, in_lines)
 
     def visit(at: tuple[Tree, Array], seen: StepSamples | None, number: Array) -> tuple[Tree, Array]:
         key = keys.fold(task.key, "step", number)
         if seen is None:
             gradient, samples = _full_gradients(model, federation, task, course, whole, key), course.samples
         else:
-            gradient, samples = _batch_gradients(model, batch_of(seen, number), seen, key), seen.samples
+            batch = gather_batch(federation, task.client, seen.positions, seen.mask, task.weights)
+            gradient, samples = _batch_gradients(model, batch, seen, key), seen.samples
         carry, loss = steps.step(gradient, at[0])
         return carry, at[1] + loss * samples
 

@@ -28,10 +28,8 @@ BODY, HEAD, NORM = "body", "head", "norm"
 class ModelParts:
     """Who shares which numbers of the flat parameter vector. Static: equal divisions are equal."""
 
-    size: int
-    """The number d of parameters."""
-    runs: tuple[tuple[int, int, str], ...]
-    """(begin, end, kind) of consecutive numbers of one kind, in their order."""
+    size: int  # The number d of parameters
+    runs: tuple[tuple[int, int, str], ...]  # (begin, end, kind) of consecutive numbers of one kind, in their order
     head: tuple[tuple[int, int], ...] = ()
     """(begin, end) of the numbers of the head, for schedules that train it apart from the body."""
 
@@ -89,6 +87,11 @@ def divide_model(model: Model, table: Iterable[tuple[str, str]], head_apart: boo
     runs = [(int(a), int(b), str(kinds[a])) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     edges = np.flatnonzero(np.diff(np.concatenate([[0], head, [0]])))
     return ModelParts(model.size, tuple(runs), tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2)))
+
+
+def sends_statistics(model: Model, parts: ModelParts | None) -> bool:
+    """Return whether running statistics of batches travel."""
+    return any(parts is None or part_of(model, path)[parts.away].any() for path in model.statistics)
 
 
 def insert_home(parts: ModelParts | None, federation: Federation, client: Array, start: Array) -> Array:

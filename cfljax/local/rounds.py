@@ -25,33 +25,24 @@ accurate to about 4 % (1/√512)."""
 class Kept(NamedTuple):
     """The values that are kept of each participant's update until the end of the round."""
 
-    loss: Array
-    """f32[S]: the mean training loss."""
-    finite: Array
-    """bool[S]: whether the update has neither NaN nor Inf."""
-    norm: Array
-    """f32[S]: the Euclidean norm of the update."""
+    loss: Array  # f32[S]: the mean training loss
+    finite: Array  # bool[S]: whether the update has neither NaN nor Inf
+    norm: Array  # f32[S]: the Euclidean norm of the update
     moves: Array
     """f32[S, d] the updates, or f32[S, size] sketches. Each of several devices has the rows of the participants that it trained."""
-    home: Array | None = None
-    """f32[S, n]: the updates of client-side parameters; None: there are none."""
-    residual: Array | None = None
-    """f32[S, d]: what compression has dropped of the participants' updates so far; None: it is lost."""
-    optimiser: Array | None = None
-    """f32[S, m]: the states of the participants' optimisers; None: they are lost."""
+    home: Array | None = None  # f32[S, n]: the updates of client-side parameters; None: there are none
+    residual: Array | None = None  # f32[S, d]: what compression has dropped of the participants' updates so far; None: it is lost
+    optimiser: Array | None = None  # f32[S, m]: the states of the participants' optimisers; None: they are lost
 
 
 class Mixing(NamedTuple):
     """How the updates of a round move the clusters' models."""
 
-    mix: Array
-    """f32[K, S]: `mix @ updates` is added to the models."""
-    models: Array
-    """f32[K, d]: the clusters' models before the round."""
+    mix: Array  # f32[K, S]: `mix @ updates` is added to the models
+    models: Array  # f32[K, d]: the clusters' models before the round
     members: Array | None = None
     """f32[K, S]: `members @ buffers` gives the new momentum buffers of the clusters; None: clusters have no buffers."""
-    velocity: Array | None = None
-    """f32[K, d]: the clusters' momentum buffers before the round."""
+    velocity: Array | None = None  # f32[K, d]: the clusters' momentum buffers before the round
 
     def take(self, which: Array) -> Mixing:
         """Select the columns of the participants `which` i32[n]; a −1 gives a column of zeros."""
@@ -62,17 +53,13 @@ class Mixing(NamedTuple):
 class Trained(NamedTuple):
     """The result of a round of training."""
 
-    mixed: Mixed
-    """The clusters' models after the round, and the updates that were left out."""
-    velocity: Array | None
-    """f32[K, d]: the clusters' momentum buffers after the round; None: clusters have no buffers."""
+    mixed: Mixed  # The clusters' models after the round, and the updates that were left out
+    velocity: Array | None  # f32[K, d]: the clusters' momentum buffers after the round; None: clusters have no buffers
     kept: Kept
     dealt: Dealt | None
     """Which device trained which participants; each device keeps the `kept.moves` of its own. None: one device trained all."""
-    plan: Plan
-    """The execution plan by which the participants were trained."""
-    flight: Flight | None = None
-    """The updates in flight, with the new ones; None: all updates have been mixed in their round."""
+    plan: Plan  # The execution plan by which the participants were trained
+    flight: Flight | None = None  # The updates in flight, with the new ones; None: all updates have been mixed in their round
 
 
 Sums = tuple[Array, Array | None]

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from cfljax import keys
-from cfljax.lazy import jax, jnp
+from cfljax.lazy import custom_vmap, jax, jnp
 from cfljax.local.data import shuffle
-from cfljax.local.side_by_side import max_of, take_step
 from cfljax.types import Array, Federation, Jobs, Plan, Tree, Updates
 
 STEPS, BLOCKS_OF_STEPS = "local_steps", "step_blocks"
@@ -26,16 +25,12 @@ MAX_SHUFFLED_STEPS = 1 << 15
 class Work(NamedTuple):
     """The amount of a client's training in a round. Static. One of `epochs` and `steps` is None."""
 
-    epochs: int | None
-    """The number of passes over the client's data."""
-    steps: int | None
-    """The number of optimiser steps, on the same sequence of batches."""
-    batch: int | None
-    """Samples per step; None: each step sees all samples of the client, so that an epoch is one step."""
+    epochs: int | None  # The number of passes over the client's data
+    steps: int | None  # The number of optimiser steps, on the same sequence of batches
+    batch: int | None  # Samples per step; None: each step sees all samples of the client, so that an epoch is one step
     one_vector: bool = False
     """Whether the client does one step and sends its momentum buffer alone. The update is then −lr times this buffer."""
-    summed: bool = False
-    """Whether a step follows the gradient of a batch's summed loss; False: of its mean loss."""
+    summed: bool = False  # Whether a step follows the gradient of a batch's summed loss; False: of its mean loss
     head: int = 0
     """The first of the epochs, in which the head trains alone; in the others the body does. 0: all trains in all epochs."""
 
@@ -63,14 +58,10 @@ class Task(NamedTuple):
 class Course(NamedTuple):
     """The numbers of samples and steps in one participant's training. They do not depend on the way of training."""
 
-    samples: Array
-    """i32[] the number of its samples; 0 if it does no step."""
-    total: Array
-    """i32[] the number of its steps in the round."""
-    per_epoch: Array
-    """i32[] the number of steps in an epoch."""
-    visited: Array
-    """f32[] the number of samples that its steps see in all, counted each time; at least 1."""
+    samples: Array  # i32[] the number of its samples; 0 if it does no step
+    total: Array  # i32[] the number of its steps in the round
+    per_epoch: Array  # i32[] the number of steps in an epoch
+    visited: Array  # f32[] the number of samples that its steps see in all, counted each time; at least 1
     epochs: Array | None
     """key[epochs] the random keys of the epochs' shuffles; None: each is made when its epoch begins, or there are no batches."""
     most: Array | None = None
@@ -80,21 +71,14 @@ class Course(NamedTuple):
 class Orders(NamedTuple):
     """The shuffles of a client's epochs. A shuffle i32[L], L a multiple of `batch`: positions in random order, then filler."""
 
-    batch: int
-    """Samples per step."""
-    draw: Callable[[Array], Array]
-    """(number of the epoch i32[]) -> its shuffle i32[L]."""
+    batch: int  # Samples per step
+    draw: Callable[[Array], Array]  # (number of the epoch i32[]) -> its shuffle i32[L]
     all: Array | None
     """i32[epochs, L] the shuffles of all epochs; None: each is drawn when its epoch begins. For a small client, sorting all at once
     takes about as long as sorting one."""
     sequential: bool = True
     """Whether clients train one after another. Side by side, positions are read one by one: a slice that begins at another index
     for each client is a loop over the clients on a TPU."""
-    steps: int = 0
-    """The most steps of a client."""
-    in_order: bool = False
-    """Whether the samples of all steps are looked up before the first (`all_steps`). Clients side by side are then all at the same
-    position, and a step need not search for its samples: on a TPU that takes more kernels than the rest of a step, on a GPU one."""
 
     def batch_at(self, line: Array, start: Array) -> Array:
         """Return `line` from each `start` i32[...] on, i32[..., batch]."""
@@ -106,12 +90,9 @@ class Orders(NamedTuple):
 class StepSamples(NamedTuple):
     """The samples that a step sees, or the samples of all steps, with a leading axis."""
 
-    positions: Array
-    """i32[B] positions in the client's list."""
-    mask: Array
-    """bool[B]: False for padding."""
-    samples: Array
-    """i32[] the number of samples without padding: the sum of the mask, given here so that steps need not compute it."""
+    positions: Array  # i32[B] positions in the client's list
+    mask: Array  # bool[B]: False for padding
+    samples: Array  # i32[] the number of samples without padding: the sum of the mask, given here so that steps need not compute it
 
 
 Carry = TypeVar("Carry")
@@ -125,10 +106,6 @@ class Stepwise(NamedTuple):
     begin: Callable[[], Tree]  # Return the state before the first step
     visit: Visit[Tree]
     end: Callable[[Tree], Updates]  # Return the client's update from the state after the last step
-
-    def train(self, course: Course, orders: Orders | None, block: int = 0) -> Updates:
-        """Do all steps. `block`: as in `follow`."""
-        return self.end(follow(course, orders, self.visit, self.begin(), block))
 
 
 def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> Array:
@@ -192,8 +169,7 @@ def make_orders(
     sort = lambda key: shuffle(key, course.samples, longest, batch, sequential, rungs)  # noqa: E731
     at_once = course.epochs is not None and course.epochs.shape[0] * longest <= MAX_SHUFFLED
     draw = lambda number: sort(keys.fold(task.key, "epoch", number))  # noqa: E731
-    in_order = at_once and not sequential and not plan.asks_host
-    return Orders(batch, draw, sort(course.epochs) if at_once else None, sequential, work.most_steps(longest), in_order)
+    return Orders(batch, draw, sort(course.epochs) if at_once else None, sequential)
 
 
 def group_steps(work: Work, longest: int) -> int:
@@ -224,9 +200,6 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
 
     if orders.all is None:
         return jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))[0]
-    if orders.in_order:
-        every = all_steps(course, orders)
-        return _loop(total, lambda number, carry: visit(carry, take_step(every, number), number), begin, block, course.most)
     # one loop instead of two: for short epochs an outer loop would cost as much as a step
     return _loop(total, lambda number, carry: visit(carry, steps_at(course, orders, number), number), begin, block, course.most)
 
@@ -245,11 +218,6 @@ def _step_samples(course: Course, orders: Orders, line: Array, start: Array, in_
     left = course.samples - in_epoch * orders.batch
     slots = jnp.arange(orders.batch)
     return StepSamples(orders.batch_at(line, start), slots < left[..., None], jnp.minimum(left, orders.batch))
-
-
-def all_steps(course: Course, orders: Orders) -> StepSamples:
-    """Return the samples of all steps that a client may have, in order: i32[T, B], bool[T, B], i32[T]."""
-    return steps_at(course, orders, jnp.arange(orders.steps, dtype=jnp.int32))
 
 
 def _loop(total: Array, step: Callable[[Array, Carry], Carry], begin: Carry, block: int, most: Array | None = None) -> Carry:
@@ -284,3 +252,14 @@ def job_samples(federation: Federation, jobs: Jobs) -> Array:
 def _at_least_one(samples: Array) -> Array:
     """Return the number of samples f32[], or 1 if it is 0, for use as a divisor."""
     return jnp.maximum(samples, 1).astype(jnp.float32)
+
+
+@custom_vmap()
+def max_of(number: Array) -> Array:
+    """Return the number itself, i32[]; under `vmap` the largest of all, which bounds a loop for all at once."""
+    return number
+
+
+@max_of.def_vmap
+def _(_size: int, _mapped: list[bool], number: Array) -> tuple[Array, bool]:
+    return max_of(jnp.max(number, axis=0)), False

@@ -22,7 +22,6 @@ from cfljax.errors import SpecError
 from cfljax.kernels.mix import Rule
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
-from cfljax.local.gradients import Samples, batch_gradient, full_gradient, gather_batch, whole_batch
 from cfljax.local.gram import prepare_choice
 from cfljax.local.meter import count_steps
 from cfljax.local.own_steps import StepsOf
@@ -32,6 +31,7 @@ from cfljax.local.queue import Rows, Tables, make_queue
 from cfljax.local.schedule import MAX_SHUFFLED, Task, Work, count_epochs, job_owners, job_samples, train_steps
 from cfljax.local.send import modifies, server_rule
 from cfljax.local.stream import client_losses
+from cfljax.local.train import Samples, batch_gradient, full_gradient, gather_batch, whole_batch
 from cfljax.local.ways import Setting, find_grams, is_exact_on_gram, list_gram_sizes, make_trainer
 from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Model, Tree, Updates
 
@@ -75,20 +75,13 @@ class Solver(Setting):
         solver, numbers = self, hyper
         with count_steps(federation, jobs, self.work):
             if not self.plan.quick:
-                return self._train(sends, key, federation, jobs, hyper)
+                return _train_jobs(self, devices(), sends, key, federation, jobs, hyper)
             if self.steps_of is None and not modifies(self.sending, hyper):
                 numbers = {name: number for name, number in self.step_of(hyper)._asdict().items() if number is not None}
                 solver, jobs = self.with_step(LocalStep.given), give_own_rows(jobs)
             jobs = jobs._replace(kept=jobs.kept._replace(flight=None, devices=None))
-            updates: Updates = _train_jobs.made(solver, devices(), sends, key, federation, jobs, numbers)
+            updates: Updates = _train_apart.made(solver, devices(), sends, key, federation, jobs, numbers)
             return updates
-
-    def _train(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
-        """Train the jobs; return the updates as the server receives them if they are sent."""
-        if uses_queue(self, federation) and devices() == 1 and federation.owner is None and jobs.which is not None:
-            return make_queue(self, sends)(federation, *self._rows(key, federation, jobs, hyper))
-        one = make_trainer(self, sends, federation, hyper, prepare_choice(self.model, jobs.start) if jobs.which is None else None)
-        return self._for_each(one, key, federation, jobs, self.costs(federation, jobs))
 
     def _rows(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> tuple[Rows, Tables]:
         """Return the jobs for a queue. Models stay in tables, unless clients keep parts of them at home."""
@@ -237,23 +230,22 @@ class OneGradient(Solver):
         return Updates(-self.step_of(hyper).lr * gradient, loss, jnp.asarray(jobs.mask).astype(jnp.int32))
 
 
-@shared_function(static=(0, 1, 2))
-def _train_jobs(
-    solver: Solver,
-    devices: int,  # noqa: ARG001 (what is traced depends on it)
-    sends: bool,
-    key: Array,
-    federation: Federation,
-    jobs: Jobs,
-    hyper: Hyper,
-) -> Updates:
-    return solver._train(sends, key, federation, jobs, hyper)
+def _train_jobs(solver: Solver, devices: int, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
+    """Train the jobs; return the updates as the server receives them if they are sent. What is traced depends on `devices()`."""
+    if uses_queue(solver, federation) and devices == 1 and federation.owner is None and jobs.which is not None:
+        return make_queue(solver, sends)(federation, *solver._rows(key, federation, jobs, hyper))
+    choice = prepare_choice(solver.model, jobs.start) if jobs.which is None else None
+    one = make_trainer(solver, sends, federation, hyper, choice)
+    return solver._for_each(one, key, federation, jobs, solver.costs(federation, jobs))
+
+
+_train_apart = shared_function(static=(0, 1, 2))(_train_jobs)
 
 
 @shared_function(static=(0, 1))
 def _losses(
     model: Model,
-    devices: int,  # noqa: ARG001 (as above)
+    devices: int,  # noqa: ARG001 (what is traced depends on it)
     federation: Federation,
     models: Array,
     clients: Array,

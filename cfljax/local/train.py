@@ -1,19 +1,112 @@
-"""One client's local training, step by step on the model's parameters."""
+"""One client's local training, step by step on the model's parameters, and the gradients that its steps follow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from cfljax import keys
 from cfljax.lazy import flatten_util, jax, jnp
-from cfljax.local.data import MAX_TILE
-from cfljax.local.gradients import Gradient, batch_gradient, full_gradient, make_batches, whole_batch
+from cfljax.local.data import MAX_TILE, take
 from cfljax.local.optimiser import StepRule
-from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task, all_steps
+from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task
 from cfljax.types import Array, Federation, LocalStep, Model, Tree, Updates
+
+
+class Samples(NamedTuple):
+    """Samples of one client, padded to B."""
+
+    x: Array  # f32[B, ...]: what the network gets
+    y: Array  # i32[B]: the labels
+    mask: Array  # bool[B]: False for padding
+    weight: Array | None = None  # f32[B]: the factor of each sample's loss; None: all factors are 1
+
+
+class Gradient(NamedTuple):
+    """The loss of a batch, and the gradient by the parameters."""
+
+    loss: Array  # f32[]: the mean over the samples, without the model's penalty
+    samples: Array  # f32[]: the number of samples in the batch, padding left out
+    grads: Tree  # The gradient of the mean loss (of the summed loss with `summed`) plus the gradient of the model's penalty
+
+
+def gather_batch(federation: Federation, client: Array, positions: Array, mask: Array, weights: Array | None = None) -> Samples:
+    """Gather a client's training samples at the positions i32[B] of its list. `weights` f32[N]: one per sample of the list."""
+    x, y = take(federation, federation.train, client, positions, mask)
+    return Samples(x, y, mask, None if weights is None else weights[positions])
+
+
+def batch_gradient(
+    model: Model, params: Tree, batch: Samples, key: Array | None, count: Array | None = None, summed: bool = False
+) -> Gradient:
+    """Compute loss and gradient on a batch. The mean is over the samples of the mask; `count` i32[] is their number, if the caller
+    knows it. `summed`: the gradient of the summed loss. The model's penalty is added once in both cases."""
+    count = (jnp.sum(batch.mask) if count is None else count).astype(jnp.float32)
+    divisor = jnp.maximum(count, 1.0)
+
+    def divided(params: Tree) -> tuple[Array, Array]:
+        loss = loss_sum(model, params, batch, key)
+        return loss if summed else loss / divisor, loss  # the samples' losses are divided, not all numbers of the gradient
+
+    grads, loss = jax.grad(divided, has_aux=True)(params)
+    return _build_gradient(model, params, loss, grads, count, divide=False)
+
+
+def whole_batch(federation: Federation, client: Array, weights: Array | None = None, most: int = MAX_TILE) -> Samples | None:
+    """Return all training samples of a client at once, or None if the largest client has more than `most` samples."""
+    longest = federation.train.longest
+    if longest > most:
+        return None
+    positions = jnp.arange(longest)
+    return gather_batch(federation, client, positions, positions < federation.train.count[client], weights)
+
+
+def full_gradient(
+    model: Model,
+    federation: Federation,
+    client: Array,
+    params: Tree,
+    whole: Samples | None,
+    key: Array | None = None,
+    summed: bool = False,
+    weights: Array | None = None,
+) -> Gradient:
+    """Compute loss and gradient on all training samples of a client. `whole` is the result of `whole_batch`; if it is None, the
+    samples are taken tile by tile, and the client's number of samples determines the number of tiles."""
+    if whole is not None:
+        return batch_gradient(model, params, whole, key, summed=summed)
+    count = federation.train.count[client]
+
+    def tile(i: Array, total: Tree) -> Tree:
+        positions = i * MAX_TILE + jnp.arange(MAX_TILE)
+        batch = gather_batch(federation, client, positions, positions < count, weights)
+        part = jax.value_and_grad(loss_sum, 1)(model, params, batch, None if key is None else keys.fold(key, "tile", i))
+        return jax.tree.map(jnp.add, total, part)
+
+    zero = (jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
+    loss, grads = jax.lax.fori_loop(0, -(-count // MAX_TILE), tile, zero)
+    return _build_gradient(model, params, loss, grads, count.astype(jnp.float32), divide=not summed)
+
+
+def loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None) -> Array:
+    """Compute the weighted sum of the samples' losses, f32[]."""
+    mask = (batch.mask,) if model.statistics and key is not None else ()
+    losses = model.loss(model.forward(params, batch.x, key, *mask), batch.y)
+    if batch.weight is not None:
+        losses = batch.weight * losses
+    return jnp.sum(jnp.where(batch.mask, losses, 0.0))
+
+
+def _build_gradient(model: Model, params: Tree, loss: Array, grads: Tree, count: Array, divide: bool) -> Gradient:
+    """Build the result from the summed loss f32[], the gradients, and the number of samples f32[], by which they may be divided."""
+    divisor = jnp.maximum(count, 1.0)
+    if divide:
+        grads = jax.tree.map(lambda g: g / divisor, grads)
+    if model.penalty is not None:
+        grads = jax.tree.map(jnp.add, grads, jax.grad(model.penalty)(params))
+    return Gradient(loss / divisor, count, grads)
 
 
 class Position(NamedTuple):
@@ -38,14 +131,6 @@ class Turns(NamedTuple):
         return before, of(self.trains & ~self.head) if self.epochs else before
 
 
-class Step(Protocol):
-    """Does one step of the optimiser."""
-
-    def __call__(self, position: Position, gradient: Gradient, trains: Tree | None = None) -> Position:
-        """Return the state after the step, from the state before it and the gradient at its parameters. `trains`: a tree of truth
-        values, False for parameters that stay as they are; None: everything trains."""
-
-
 def make_training(
     model: Model,
     federation: Federation,
@@ -56,19 +141,15 @@ def make_training(
     numbers: LocalStep,
     summed: bool = False,
     turns: Turns | None = None,
-    in_lines: bool = False,
 ) -> Stepwise:
     """Return the training of one client from the model of its task. `summed`: steps follow the gradient of the summed loss.
-    `turns`: which part trains when; None: all do always.
-    `in_lines`: whether the samples are laid out before the first step."""
+    `turns`: which part trains when; None: all do always."""
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
     every = make_stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))
     masks = None if turns is None else turns.masks(model.unravel)
     most = federation.train.longest if model.statistics else MAX_TILE  # statistics need all samples of a step at once
     whole = whole_batch(federation, task.client, task.weights, most) if orders is None else None
-    known = all_steps(course, orders) if orders is not None and orders.in_order else None
-    batch_of = make_batches(federation, task.client, task.weights, known, in_lines)
 
     def step(position: Position, gradient: Gradient, number: Array) -> Position:
         if turns is None or masks is None:
@@ -86,7 +167,7 @@ def make_training(
         key, here = keys.fold(task.key, "step", number), position.params
         if seen is None:
             return step(position, full_gradient(model, federation, task.client, here, whole, key, summed, task.weights), number)
-        batch = batch_of(seen, number)
+        batch = gather_batch(federation, task.client, seen.positions, seen.mask, task.weights)
         return step(position, batch_gradient(model, here, batch, key, seen.samples, summed), number)
 
     def end(position: Position) -> Updates:
@@ -111,8 +192,9 @@ def start_at(rule: StepRule, params: Tree, velocity: Tree | None) -> Position:
     return Position(params, rule.init(params, velocity), jnp.float32(0))
 
 
-def make_stepper(rule: StepRule, numbers: LocalStep, anchor: Tree) -> Step:
-    """Make the function that does a step: it adds proximal term (towards `anchor`) and weight decay, and applies the rule.
+def make_stepper(rule: StepRule, numbers: LocalStep, anchor: Tree) -> Callable[..., Position]:
+    """Make the function (position, gradient, trains) -> position after a step: it adds proximal term (towards `anchor`) and weight
+    decay, and applies the rule. `trains`: a tree of truth values, False for parameters that stay as they are; None: all train.
     Statistics of batches are set to what the batch makes of them."""
     mu, decay, running = numbers.mu, numbers.weight_decay, rule.running
 

@@ -10,12 +10,11 @@ from typing import NamedTuple
 from cfljax import keys
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import SHUFFLE_LENGTHS
-from cfljax.local.gradients import lays_out
 from cfljax.local.gram import Among, GramPlan, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.own_steps import StepsOf, train_by
 from cfljax.local.parts import ModelParts, kernel_trains, make_turns, send_parts, split_home
-from cfljax.local.schedule import Course, Orders, Stepwise, Task, Work, count_work, group_steps, make_orders
+from cfljax.local.schedule import Course, Orders, Stepwise, Task, Work, count_work, follow, group_steps, make_orders
 from cfljax.local.send import Sending, modifies
 from cfljax.local.sizes import gram_sizes
 from cfljax.local.train import make_training
@@ -23,10 +22,8 @@ from cfljax.local.turned import transpose_kernels
 from cfljax.models.flat import mark_statistics
 from cfljax.types import Federation, Grams, Hyper, LocalStep, Model, Plan, Updates
 
-TrainClient = Callable[[Task, Course, Orders | None], Updates]
-"""Trains one client and returns its update. The orders are the shuffles of its epochs; None: each step sees all of its samples."""
 StepsOfClient = Callable[[Task, Course, Orders | None], Stepwise]
-"""The same step by step."""
+"""The training of one client, step by step. The orders are the shuffles of its epochs; None: each step sees all of its samples."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,22 +31,16 @@ class Setting:
     """The settings of local training. All fields are static."""
 
     model: Model
-    work: Work
-    """The amount of a participant's training in a round."""
-    optimizer: str = "sgd"
-    """The name of the optimiser: "sgd", or one of optax."""
-    arguments: tuple[tuple[str, object], ...] = ()
-    """Arguments of the optimiser besides the learning rate."""
+    work: Work  # The amount of a participant's training in a round
+    optimizer: str = "sgd"  # The name of the optimiser: "sgd", or one of optax
+    arguments: tuple[tuple[str, object], ...] = ()  # Arguments of the optimiser besides the learning rate
     plan: Plan = Plan()
     sending: Sending = Sending()
-    step_of: Callable[[Hyper], LocalStep] = LocalStep.of
-    """(numbers of the run) -> numbers of a local step."""
-    steps_of: StepsOf | None = None
-    """The method's own steps, instead of the optimiser's."""
+    step_of: Callable[[Hyper], LocalStep] = LocalStep.of  # (numbers of the run) -> numbers of a local step
+    steps_of: StepsOf | None = None  # The method's own steps, instead of the optimiser's
     parts: ModelParts | None = None
     """Which parts of a model stay with the client, and which do not train; None: all train and travel."""
-    keeps_state: bool = False
-    """Whether optimisers go on from round to round (`ClientState.optimiser`)."""
+    keeps_state: bool = False  # Whether optimisers go on from round to round (`ClientState.optimiser`)
 
     @property
     def sequential(self) -> bool:
@@ -58,11 +49,10 @@ class Setting:
 
 
 class Way(NamedTuple):
-    """A training backend, and the clients that it is for."""
+    """A training backend."""
 
-    size: int  # The largest number of samples of a client for this backend
-    rungs: tuple[int, ...]  # Lengths of shuffles besides `size` (see `data.shuffle`)
-    train: TrainClient
+    size: int  # The largest number of samples of a client for it
+    train: Callable[[Task, Course], Updates]  # Trains one client and returns its update
 
 
 def is_plain_sgd(solver: Setting) -> bool:
@@ -99,40 +89,45 @@ def list_ways(solver: Setting, federation: Federation, hyper: Hyper, choice: Amo
     participants choose their start; None: they do not choose."""
     numbers, sizes, longest = solver.step_of(hyper), list_gram_sizes(solver, federation), federation.train.longest
     grams, summed, turns = find_grams(solver, federation), solver.work.summed, make_turns(solver.parts, solver.work.head)
-    steps_of_client = train_by_steps(solver, federation, hyper)
-    block_of = lambda most: group_steps(solver.work, most) if solver.plan.asks_host else 0  # noqa: E731
+    steps_of_client, work = train_by_steps(solver, federation, hyper), solver.work
+    block_of = lambda most: group_steps(work, most) if solver.plan.asks_host else 0  # noqa: E731
 
     def on_gram(size: int) -> Way:
         plan = GramPlan(size, solver.sequential, summed, grams, choice, block_of(size), turns)
 
-        def train_client(task: Task, course: Course, orders: Orders | None) -> Updates:
+        def train_client(task: Task, course: Course) -> Updates:
+            orders = make_orders(federation, task, course, work, solver.plan, size, ())
             return train_on_gram(solver.model, federation, task, course, orders, numbers, plan)
 
-        return Way(size, (), train_client)
+        return Way(size, train_client)
 
-    def step_by_step(task: Task, course: Course, orders: Orders | None) -> Updates:
-        return steps_of_client(task, course, orders).train(course, orders, block_of(longest))
+    def step_by_step(size: int, rungs: tuple[int, ...]) -> Way:
+        def train_client(task: Task, course: Course) -> Updates:
+            orders = make_orders(federation, task, course, work, solver.plan, size, rungs)
+            steps = steps_of_client(task, course, orders)
+            return steps.end(follow(course, orders, steps.visit, steps.begin(), block_of(longest)))
+
+        return Way(size, train_client)
 
     done = (0, *sizes)[-1]
     # two ways, so that shuffles of small clients are shorter than shuffles of much larger ones
     short = (keys.SHORT_LENGTH,) if solver.sequential and done < keys.SHORT_LENGTH and longest > 4 * keys.SHORT_LENGTH else ()
     rungs = () if solver.plan.alike else SHUFFLE_LENGTHS  # all clients of one size need one length
     limits = itertools.pairwise((done, *short, longest) if done < longest else ())
-    stepwise = [Way(size, tuple(rung for rung in rungs if rung > less), step_by_step) for less, size in limits]
-    return [*map(on_gram, sizes), *stepwise]
+    return [*map(on_gram, sizes), *(step_by_step(size, tuple(rung for rung in rungs if rung > less)) for less, size in limits)]
 
 
 def train_by_steps(solver: Setting, federation: Federation, hyper: Hyper) -> StepsOfClient:
     """Return the function that trains a client step by step."""
     numbers, gpu = solver.step_of(hyper), solver.plan.asks_host
     model = transpose_kernels(solver.model, gpu) if (solver.sequential or gpu) and is_exact_on_gram(solver) else solver.model
-    turns, in_lines = make_turns(solver.parts, solver.work.head), lays_out(solver.plan, federation, solver.work)
+    turns = make_turns(solver.parts, solver.work.head)
 
     def steps_of_client(task: Task, course: Course, orders: Orders | None) -> Stepwise:
         rule = make_rule(solver, numbers)
         if solver.steps_of is not None:
-            return train_by(solver.steps_of(hyper, rule), model, federation, task, course, orders, in_lines)
-        return make_training(model, federation, task, course, orders, rule, numbers, solver.work.summed, turns, in_lines)
+            return train_by(solver.steps_of(hyper, rule), model, federation, task, course, orders)
+        return make_training(model, federation, task, course, orders, rule, numbers, solver.work.summed, turns)
 
     return steps_of_client
 
@@ -144,11 +139,6 @@ def make_trainer(
     time. `choice`: as for `list_ways`."""
     ways, work, sequential = list_ways(solver, federation, hyper, choice), solver.work, solver.sequential
 
-    def along(way: Way) -> Callable[[Task, Course], Updates]:
-        return lambda task, course: way.train(
-            task, course, make_orders(federation, task, course, work, solver.plan, way.size, way.rungs)
-        )
-
     def nothing(task: Task, _: Course) -> Updates:
         none = (jnp.zeros(solver.model.size), jnp.float32(0), jnp.int32(0))
         return Updates(*none, task.velocity, None if choice is None else jnp.int32(0), task.home, optimiser=task.optimiser)
@@ -156,11 +146,13 @@ def make_trainer(
     def train(task: Task) -> Updates:
         course = count_work(federation, task, work, sequential)
         if len(ways) == 1 and not sequential:
-            return along(ways[0])(task, course)
-        way = 1 + sum((course.samples > smaller.size).astype(jnp.int32) for smaller in ways[:-1])
-        return jax.lax.switch(jnp.where(course.total > 0, way, 0), [nothing, *map(along, ways)], task, course)
+            update = ways[0].train(task, course)
+        else:
+            way = 1 + sum((course.samples > smaller.size).astype(jnp.int32) for smaller in ways[:-1])
+            update = jax.lax.switch(jnp.where(course.total > 0, way, 0), [nothing, *(each.train for each in ways)], task, course)
+        return send_update(solver, sends, federation, hyper, task, update)
 
-    return lambda task: send_update(solver, sends, federation, hyper, task, train(task))
+    return train
 
 
 def send_update(solver: Setting, sends: bool, federation: Federation, hyper: Hyper, task: Task, update: Updates) -> Updates:

@@ -25,8 +25,7 @@ import dataclasses
 from collections.abc import Callable
 
 from cfljax.lazy import jax, jnp
-from cfljax.local.gradients import Gradient
-from cfljax.local.train import Position, make_stepper, start_at
+from cfljax.local.train import Gradient, Position, make_stepper, start_at
 from cfljax.round.recipes import AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, entry, option
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 

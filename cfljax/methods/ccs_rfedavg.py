@@ -49,7 +49,8 @@ PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for
 class Config(MethodConfig):
     """Options of CCS + RFedAvg."""
 
-    served, needs_clients = "models", False  # clusters are of the participants of a round
+    served, places_unlabelled = "models", True
+    needs_clients = False  # clusters are of the participants of a round
     counts_labels = "counts samples by label, but they have several labels; take another method"
 
     local: str = option("gradient", "participants send a full-batch gradient, or a local update", choices=("gradient", "update"))

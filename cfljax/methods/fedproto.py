@@ -28,8 +28,7 @@ import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
-from cfljax.local.gradients import Samples
-from cfljax.local.train import Position, make_stepper, start_at
+from cfljax.local.train import Position, Samples, make_stepper, start_at
 from cfljax.models.features import with_features
 from cfljax.models.flat import head_of, part_of
 from cfljax.round.recipes import Ask, GradientAt, OwnModels, OwnSteps, Peers, StepRule, entry, jobs_from, option

@@ -4,10 +4,7 @@ trained weights. Before each later round one step of K-means (Lloyd) on the last
 clusters: each client joins the nearest mean of the step before, then the means are computed again. If a cluster has lost its last
 member, K-means restarts in the next round: at K random clients, which are the same ones in a run, with five steps.
 
-With `program = "fedgroup"` it is the method that FedGroup's paper compares with. The K centres are different random models. A
-participant joins the centre nearest in l2 to its last local weights W_i, trains from it, and the centre becomes the mean of the
-new weights. As all W_i are w_0 at first, the clients of the first round join one centre. Where everybody takes part in each
-round they may all stay with it, and the method is FedAvg; with a draw in each round clients part by when they came.
+`fesem_flexcfl` is the method by this name that FedGroup's paper compares with.
 
 Readings:
 - First memberships. Paper: not said. Here: K-means of random points in [−0.01, 0.01], as in the program, which also uses the
@@ -16,15 +13,11 @@ Readings:
 - Who is clustered. Paper: all clients. Here: clients that have trained; the others stay in their first cluster. In the program
   all train in each round. Option: none.
 - Clusters of one client. Paper: trained. Here: the same; the program leaves them unchanged. Option: none.
-- Weights of the mean. Paper: uniform. Here: the same; FedGroup's program of Table 3 weights by samples. Option: `average =
-  "samples"`.
+- Weights of the mean. Paper: uniform. Here: the same. Option: `average = "samples"`.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
-- W_i of an untrained client, in FedGroup's program. Paper: not said. Here: w_0, as in that program; or its weights after one
-  local epoch. Option: `fesem_init`.
 
-Communication per participant and round: one model down, one up; with `fesem_init = "own"` the same once more for every client
-that trains, in round 0.
+Communication per participant and round: one model down, one up.
 
 A newcomer has no weights to compare: it takes the centre, of those in use, with the least loss on its labelled samples.
 """
@@ -37,13 +30,11 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax import keys
-from cfljax.errors import SpecError
 from cfljax.kernels.blocks import combine, squared_distances
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.mix import members, usable
 from cfljax.lazy import jax, jnp
-from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, Done, State, entry, first_model, first_models, option
+from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, Done, State, compared_columns, entry, first_model, option
 from cfljax.types import Array
 
 PAPER = "Xie et al. 2020"
@@ -57,10 +48,10 @@ class Weights(NamedTuple):
     """What the server knows of the clients' weights."""
 
     own: Array
-    """f32[C, p]: what is compared of W_i; not a number before a client has trained. FedGroup's program: f32[C, d], w_0 before."""
-    means: Array | None = None
-    """f32[K, p]: the means of K-means; not a number for an empty cluster. None with FedGroup's program."""
-    order: Array | None = None
+    """f32[C, p]: what is compared of W_i; not a number before a client has trained."""
+    means: Array
+    """f32[K, p]: the means of K-means; not a number for an empty cluster."""
+    order: Array
     """u32[C]: K-means begins at the clients with the smallest of these."""
 
 
@@ -73,30 +64,12 @@ class FeSEM(CountedConfig, Clustered):
 
     clusters: int | str = option(4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",))
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
-    program: str = option("authors", "the program that is followed: its authors', or FedGroup's", choices=("authors", "fedgroup"))
     compare: str = option("last", 'kernel of the last dense layer, or "head", "whole", or a prefix of parameter paths')
-    fesem_init: str = option(
-        "shared", "W_i of a client that has not trained: w_0, or one local epoch from it", choices=("shared", "own")
-    )
-
-    def check(self, where: str) -> None:
-        """Options of one program; raises SpecError."""
-        if self.program == "authors" and self.fesem_init != "shared":
-            raise SpecError(f'{where}.fesem_init = "{self.fesem_init}": is for program = "fedgroup"; give that, too')
-        if self.program == "fedgroup" and self.compare != "last":
-            raise SpecError(f'{where}.compare = "{self.compare}": program = "fedgroup" compares whole models; leave out one')
 
     def first(self, ask: Ask, state: State) -> State:
-        """Random clusters of equal centres, from K-means of a random point for each client that trains. FedGroup's program: random
-        centres, none of which is w_0."""
+        """Random clusters of equal centres, from K-means of a random point for each client that trains."""
         key, federation, model = ask.key, ask.federation, ask.solver.model
         k, w = state.clusters, first_model(key, model)
-        if self.program == "fedgroup":
-            own = jnp.tile(w, (federation.clients, 1))
-            if self.fesem_init == "own":
-                delta = ask.updates(w, epochs=1)
-                own += jnp.where(usable(delta)[:, None], delta, 0.0)
-            return state._replace(models=first_models(key, model, k + 1)[1:], memory=Weights(own))
         size = w[self.compared(ask)].size
         drawn = jax.vmap(lambda each: SMALL * keys.uniform(each, size))(keys.fold_each(key, "point", federation.uid))
         points = jnp.where(federation.trains[:, None], drawn, jnp.nan)
@@ -106,8 +79,6 @@ class FeSEM(CountedConfig, Clustered):
 
     def prepare(self, ask: Ask, state: State) -> State:
         """One step of K-means of the weights that there are, or, where a cluster is empty, the first steps."""
-        if self.program == "fedgroup":
-            return state
         own, means, order = state.memory
         k, seen = state.clusters, usable(own)
         empty = ~usable(means) if ask.active is None else ~usable(means) & ask.active
@@ -125,13 +96,12 @@ class FeSEM(CountedConfig, Clustered):
         return state._replace(labels=labels, memory=state.memory._replace(means=jnp.where(seen.any(), new, means)))
 
     def choose(self, ask: Ask, state: State) -> Array:
-        """i32[S]: its cluster; in FedGroup's program the nearest."""
-        return super().choose(ask, state) if self.program == "fedgroup" else state.labels[ask.cohort.ids]
+        """i32[S]: its cluster."""
+        return state.labels[ask.cohort.ids]
 
     def score(self, ask: Ask, state: State) -> Array:
         """f32[K, S]: how far its weights are."""
-        centres = state.models if self.program == "fedgroup" else state.memory.means
-        return squared_distances(state.memory.own[ask.cohort.ids], centres).T
+        return squared_distances(state.memory.own[ask.cohort.ids], state.memory.means).T
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Weights:
         """Return the weights of those that have trained."""
@@ -141,16 +111,8 @@ class FeSEM(CountedConfig, Clustered):
         return weights._replace(own=weights.own.at[into].set(new, mode="drop"))
 
     def compared(self, ask: Ask) -> np.ndarray | slice:
-        """Return the positions i64[p] of the compared weights in a model's vector."""
-        model, parts, part = ask.solver.model, ask.solver.parts, self.compare
-        if self.program == "fedgroup" or part == "whole":
-            return slice(None)
-        path = head_of(model) + ("/kernel" if part == "last" else "") if part in ("last", "head") else part
-        columns = np.flatnonzero(part_of(model, path))
-        if parts is not None and np.isin(columns, parts.kept).all():
-            why = "these weights never reach the server (train.parts, train.freeze)"
-            raise SpecError(f'method.fesem.compare = "{part}": {why}; give compare = "whole", or others')
-        return columns
+        """Return the positions of the compared weights in a model's vector."""
+        return compared_columns(self.compare, ask.solver, "method.fesem")
 
 
 fesem = entry("fesem", FeSEM)

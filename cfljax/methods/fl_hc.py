@@ -70,14 +70,19 @@ class FLHC(FedAvg):
 
     def cluster(self, updates: np.ndarray, distances: np.ndarray, threshold: float) -> np.ndarray:
         """HOST. i32[n] labels of the updates f32[n, d], whose distances are f64[n, n]."""
-        pairs = distances[np.triu_indices(len(distances), 1)]
-        pairs = pairs[np.isfinite(pairs)]
-        if self.unit == "median" and len(pairs):
-            threshold *= float(np.median(pairs))
-        threshold = max(threshold, float(np.finfo(np.float64).tiny))  # equal updates are one cluster
-        points, metric = (updates, "euclidean") if self.linkage == "ward" else (distances, "precomputed")
-        labels = host.agglomerative(points, distance_threshold=threshold, linkage=self.linkage, metric=metric)
-        return host.settle_noise(updates, labels)
+        return cluster(updates, distances, threshold, self.unit, self.linkage)
+
+
+def cluster(updates: np.ndarray, distances: np.ndarray, threshold: float, unit: str, linkage: str) -> np.ndarray:
+    """HOST. i32[n] labels of the updates f32[n, d], whose distances are f64[n, n]; `threshold` has this unit."""
+    pairs = distances[np.triu_indices(len(distances), 1)]
+    pairs = pairs[np.isfinite(pairs)]
+    if unit == "median" and len(pairs):
+        threshold *= float(np.median(pairs))
+    threshold = max(threshold, float(np.finfo(np.float64).tiny))  # equal updates are one cluster
+    points, metric = (updates, "euclidean") if linkage == "ward" else (distances, "precomputed")
+    labels = host.agglomerative(points, distance_threshold=threshold, linkage=linkage, metric=metric)
+    return host.settle_noise(updates, labels)
 
 
 fl_hc = entry("fl_hc", FLHC)

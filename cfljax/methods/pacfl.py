@@ -23,8 +23,8 @@ two labels, of one in common, and of none; a threshold belongs to one reading on
 
 A client that arrives late joins the cluster with the least loss. A newcomer sends the vectors of its few samples and joins the
 cluster that is nearest by the distance and linkage above ("weighted": the mean over all members), as the paper has it: no model
-is tried on it. Its labels are used with `how = "vectors"` and `"labels"` only. Kept with the results: `found`, the number of
-clusters.
+is tried on it. Its labels are used with `how = "vectors"` and `"labels"` only; with the others it may have none. Kept with the
+results: `found`, the number of clusters.
 
 Communication per participant and round: one model down, one update up; in the first round also p · features floats up per
 client (and label). Clients that arrive later get all models once.
@@ -33,7 +33,7 @@ client (and label). Clients that arrive later get all models once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -64,6 +64,11 @@ class PACFL(FedAvg):
     how: str = option("vectors", 'distance from the angles between what two clients send ("labels": cfljax\'s own)', choices=HOW)
     linkage: str = option("weighted", "distance of clusters", choices=("weighted", "average", "complete", "single"))
     threshold: float = option(4.9, "degrees above which clusters are not merged", low=0.0, traced=True)
+
+    @property
+    def places_unlabelled(self) -> bool:
+        """Whether a newcomer's vectors are of all its samples."""
+        return self.how not in BY_LABEL
 
     def check_labels(self, where: str) -> None:
         """Vectors of each label's samples need one label for each sample; raises SpecError."""
@@ -111,9 +116,17 @@ def subspaces(federation: Federation, ids: np.ndarray, p: int, per_label: bool) 
     return Subspaces(bases, held)
 
 
-def client_samples(federation: Federation, ids: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """HOST. (x f32[n_i, F], y i32[n_i]) of one client after the other as the model sees them, without broken samples."""
-    gather = jax.jit(lambda federation, rows, clients, mask: samples(federation, clients, rows, mask))
+def client_samples(
+    federation: Federation, ids: np.ndarray, see: Callable[[Array], Array] = lambda x: x
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """HOST. (x f32[n_i, F], y i32[n_i]) of one client after the other as the model sees them, without broken samples. `see`: what
+    is made of samples f32[B, ...]."""
+
+    @jax.jit
+    def gather(federation: Federation, rows: Array, clients: Array, mask: Array) -> tuple[Array, Array]:
+        x, y = samples(federation, clients, rows, mask)
+        return see(x), y
+
     split = federation.train
     rows, start, count = (np.asarray(a) for a in (split.rows, split.start, split.count))
     for c in ids:

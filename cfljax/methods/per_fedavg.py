@@ -26,10 +26,9 @@ import dataclasses
 
 from cfljax.kernels.mix import usable
 from cfljax.lazy import jax, jnp
-from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.train import Position, make_stepper, start_at
+from cfljax.local.train import Gradient, Position, make_stepper, start_at
 from cfljax.round.recipes import Ask, Clustered, State, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model
 

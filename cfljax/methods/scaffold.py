@@ -22,10 +22,9 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.lazy import jax, jnp
-from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.train import Position, make_stepper, start_at
+from cfljax.local.train import Gradient, Position, make_stepper, start_at
 from cfljax.round.recipes import Controlled, entry, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 

@@ -127,7 +127,7 @@ def _describe_spare(arrays: dict[str, np.ndarray], taken: set[str], counted: int
         words.append(
             f"its {counted} layers of batch normalisation are of group normalisation here: they take scales and biases, but not "
             "their means and variances, so outputs are not those of its network before the whole of it has trained; "
-            'model.frozen = "body" takes all of them'
+            'model.norm = "batch" and model.frozen = "body" take all of them'
         )
     if rest:
         more = f" (and {len(rest) - 1} more)" if len(rest) > 1 else ""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from cfljax.federation import VIEWS
 from cfljax.report.configurations import Configuration, Unit
-from cfljax.results.frames import NEW, number
+from cfljax.results.frames import NEW, new_steps, number
 from cfljax.results.statistics import FEWEST, LEVEL, Difference, difference, holm, interval, mean_and_deviation, paired_t
 
 
@@ -18,34 +18,24 @@ class Column(NamedTuple):
 
     key: str
     heading: str
-    value: Callable[[Unit], float]
-    """The quantity of a run; NaN where the run has none."""
-    kind: str = "percent"
-    """How it is printed: percent, score, count, bytes or seconds."""
-    better: int = 1
-    """1: the higher the better, −1: the lower, 0: neither is marked."""
-    interval: bool = False
-    """Whether the 95 % interval stands beside the mean."""
-    window: str = ""
-    """The one of WINDOWS whose evaluations it is about; "": it is about no single ones, and stands in all tables."""
+    value: Callable[[Unit], float]  # The quantity of a run; NaN where the run has none
+    kind: str = "percent"  # How it is printed: percent, score, count, bytes or seconds
+    better: int = 1  # 1: the higher the better, −1: the lower, 0: neither is marked
+    interval: bool = False  # Whether the 95 % interval stands beside the mean
+    window: str = ""  # The one of WINDOWS whose evaluations it is about; "": it is about no single ones, and stands in all tables
 
 
 class Cell(NamedTuple):
     """One quantity of one configuration."""
 
     mean: float
-    std: float | None
-    """Standard deviation of a sample; None for fewer than two runs."""
+    std: float | None  # Standard deviation of a sample; None for fewer than two runs
     n: int
-    total: int
-    """The number of runs that are done; `n` of them have the quantity."""
+    total: int  # The number of runs that are done; `n` of them have the quantity
     best: bool = False
-    p: float | None = None
-    """The corrected p value of the test against the best; None: not tested."""
-    interval: tuple[float, float] | None = None
-    """The 95 % interval of the mean; None for fewer than FEWEST runs."""
-    behind: Difference | None = None
-    """How far it is from the best, over the seeds that both have; None where it was not tested."""
+    p: float | None = None  # The corrected p value of the test against the best; None: not tested
+    interval: tuple[float, float] | None = None  # The 95 % interval of the mean; None for fewer than FEWEST runs
+    behind: Difference | None = None  # How far it is from the best, over the seeds that both have; None where it was not tested
 
     @property
     def tied(self) -> bool:
@@ -57,15 +47,15 @@ class Row(NamedTuple):
     """The quantities of one configuration."""
 
     configuration: Configuration
-    cells: dict[str, Cell]
-    """By the key of the column."""
+    cells: dict[str, Cell]  # By the key of the column
 
 
 def _summary(name: str) -> Callable[[Unit], float]:
     return lambda unit: number(unit.record["summary"].get(name))
 
 
-def _sum_bytes(unit: Unit) -> float:
+def sum_bytes(unit: Unit) -> float:
+    """Return all bytes that clients sent and received."""
     return _summary("bytes_up")(unit) + _summary("bytes_down")(unit)
 
 
@@ -102,9 +92,16 @@ COLUMNS = (
     Column("clock_s", "simulated seconds", _summary("clock_s"), "seconds", 0),
     Column("clock_to_target", "simulated seconds to target", _summary("clock_to_target"), "seconds", -1),
     Column("cost", "cost", _summary("cost"), "seconds", 0),
-    Column("bytes", "bytes", _sum_bytes, "bytes", 0),
+    Column("bytes", "bytes", sum_bytes, "bytes", 0),
     Column("seconds", "seconds", seconds, "seconds", 0),
 )
+MORE = (
+    Column("generalisation", "generalisation", _summary("generalisation")),
+    Column("was", "WAS", _summary("was"), "score"),
+    Column("bytes_over_fedavg", "bytes over FedAvg", _summary("bytes_over_fedavg"), "score", 0),
+    Column("seconds_over_fedavg", "seconds over FedAvg", _summary("seconds_over_fedavg"), "score", 0),
+)
+"""Columns that are computed only for tables that name them (`asked.py`); no record has them."""
 HEADLINES = tuple(called.format("accuracy") for _, called in WINDOWS.values())
 """What a comparison rests on: the first of these that the table has."""
 MAXIMUM = "accuracy_max"
@@ -126,12 +123,14 @@ def window_of(configurations: Iterable[Configuration]) -> str:
     return "last10" if done and all("accuracy_worst10_last10" in summary for summary in done) else "last"
 
 
-def with_newcomers(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:
+def with_new(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:
     """Return the columns, then the named columns of new clients: accuracy after each number of steps, and ARI."""
     found = set(names)
-    steps = sorted(int(name.removeprefix(NEW)) for name in found if name.startswith(NEW))
-    heading = lambda number: f"new clients, {number} step{'' if number == 1 else 's'}"  # noqa: E731
-    new = [Column(f"{NEW}{number}", heading(number), _summary(f"{NEW}{number}")) for number in steps]
+    new = []
+    for name in sorted((name for name in found if name.startswith(NEW)), key=new_steps):
+        steps = new_steps(name)
+        what = "unlabelled" if steps < 0 else f"{steps} step{'' if steps == 1 else 's'}"
+        new.append(Column(name, f"new clients, {what}", _summary(name)))
     return [*columns, *new, *([Column("ari_new", "new clients, ARI", _summary("ari_new"), "score")] if "ari_new" in found else [])]
 
 
@@ -141,14 +140,15 @@ def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = CO
     window = window_of(configurations)
     columns = [column for column in columns if column.window in ("", window)]
     summaries = (unit.record["summary"] for each in configurations for unit in each.by_status("done"))
-    columns = with_newcomers(columns, {name for summary in summaries for name in summary})
+    columns = with_new(columns, {name for summary in summaries for name in summary})
     table = [Row(configuration, {}) for configuration in configurations]
     blocks: dict[str, list[Row]] = {}
     for row in table:
         blocks.setdefault(row.configuration.block, []).append(row)
     for column in columns:
         done = (unit for row in table for unit in row.configuration.by_status("done"))
-        if column.key not in HEADLINES and not any(math.isfinite(column.value(unit)) for unit in done):
+        always = column.key in (*HEADLINES, *(each.key for each in MORE))
+        if not always and not any(math.isfinite(column.value(unit)) for unit in done):
             continue
         for block in blocks.values():
             _fill(block, column)

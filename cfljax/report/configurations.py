@@ -23,8 +23,9 @@ DISPLAYED = {
     "per_fedavg": "Per-FedAvg", "fedamp": "FedAMP", "pfedgraph": "pFedGraph", "stocfl": "StoCFL", "feddrift": "FedDrift",
     "fedper": "FedPer", "lg_fedavg": "LG-FedAvg", "fedrep": "FedRep", "fedbabu": "FedBABU", "ocfl_zuziak": "OCFL (Zuziak)",
     "cfl_gp": "CFL-GP", "sr_fca": "SR-FCA", "fedgwc": "FedGWC", "adaptive_fedavg": "Adaptive-FedAvg", "fedrod": "FedRoD",
-    "moon": "MOON", "fedala": "FedALA", "fedproto": "FedProto", "fedavg_ft": "FedAvg + FT",
-    "fedprox_ft": "FedProx + FT",
+    "moon": "MOON", "fedala": "FedALA", "fedbn": "FedBN",
+    "wecfl": "WeCFL", "fedclust": "FedClust", "flux": "FLUX", "fesem_flexcfl": "FeSEM (FedGroup)",
+    "fedproto": "FedProto", "fedavg_ft": "FedAvg + FT", "fedprox_ft": "FedProx + FT",
 }  # fmt: skip
 """Method -> its name in figures and in tables for papers, where the spec gives no label."""
 
@@ -50,19 +51,14 @@ class Unit(NamedTuple):
 class Configuration(NamedTuple):
     """One method with its options, and its runs with different seeds: a row of the table, a curve, a panel."""
 
-    folder: str
-    """Name of its results folder among the report's folders; "" where there is only one."""
+    folder: str  # Name of its results folder among the report's folders; "" where there is only one
     method: str
     label: str
-    options: tuple[tuple[str, str], ...]
-    """(name, value) of the options that vary, as they are shown."""
-    data: tuple[tuple[str, str], ...]
-    """The options among them that belong to the data."""
-    block: str
-    """Equal for configurations that were trained on the same data: only those are compared."""
+    options: tuple[tuple[str, str], ...]  # (name, value) of the options that vary, as they are shown
+    data: tuple[tuple[str, str], ...]  # The options among them that belong to the data
+    block: str  # Equal for configurations that were trained on the same data: only those are compared
     units: list[Unit]
-    telling: tuple[tuple[str, str], ...] = ()
-    """The options in which it differs from others of its label."""
+    telling: tuple[tuple[str, str], ...] = ()  # The options in which it differs from others of its label
 
     @property
     def called(self) -> str:
@@ -122,10 +118,8 @@ class Collected(NamedTuple):
     title: str
     stores: list[Store]
     configurations: list[Configuration]
-    planned: int
-    """The number of runs that the plans list; of a folder without a plan, the runs that it has."""
-    left_out: int
-    """The number of runs of earlier specs, which no configuration has."""
+    planned: int  # The number of runs that the plans list; of a folder without a plan, the runs that it has
+    left_out: int  # The number of runs of earlier specs, which no configuration has
 
     @property
     def units(self) -> list[Unit]:

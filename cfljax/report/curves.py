@@ -11,7 +11,7 @@ import numpy as np
 from cfljax.errors import StoreError
 from cfljax.report.comparison import headline_of
 from cfljax.report.configurations import Configuration, Unit
-from cfljax.results.frames import NEW, number
+from cfljax.results.frames import NEW, new_steps, number
 from cfljax.results.statistics import mean_and_deviation
 
 MOST_CURVES = 24
@@ -25,12 +25,9 @@ MOST_SEEDS = 400
 class _Points(NamedTuple):
     """The evaluations of one run."""
 
-    rounds: np.ndarray
-    """f64[E]."""
-    values: np.ndarray
-    """f64[E]."""
-    stopped: bool = False
-    """Whether `train.stop` has ended the run, which then keeps its last value."""
+    rounds: np.ndarray  # f64[E]
+    values: np.ndarray  # f64[E]
+    stopped: bool = False  # Whether `train.stop` has ended the run, which then keeps its last value
 
 
 class Band(NamedTuple):
@@ -44,24 +41,18 @@ class Band(NamedTuple):
 class Curves(NamedTuple):
     """All curves of one configuration."""
 
-    history: dict[str, Band]
-    """By quantity: accuracy, loss, ari, …, and `bytes`, the sum of both directions."""
-    diagnostics: dict[str, Band]
-    """By name: the diagnostics of the method that have one number per evaluation."""
-    clients: Band
-    """Accuracies of the clients in ascending order; `round` is the share of clients in [0, 1]."""
-    newcomers: Band
-    """Accuracy of newcomers; `round` is the number of local steps on their labelled samples."""
+    history: dict[str, Band]  # By quantity: accuracy, loss, ari, …, and `bytes`, the sum of both directions
+    diagnostics: dict[str, Band]  # By name: the diagnostics of the method that have one number per evaluation
+    clients: Band  # Accuracies of the clients in ascending order; `round` is the share of clients in [0, 1]
+    newcomers: Band  # Accuracy of newcomers; `round` is the number of local steps on their labelled samples
     seconds: float
     """Seconds for training and evaluating a run as long as the longest, without compiling, at the mean pace of all rounds."""
-    runs: int
-    """The number of runs that are averaged."""
+    runs: int  # The number of runs that are averaged
     stopped: tuple[int, ...] = ()
     """The rounds after which `train.stop` has ended runs, ascending; such a run keeps its last values in the means."""
     changes: tuple[int, ...] = ()
     """The evaluations, by their rounds, that see clients in other true groups than the one before (`data.drift`)."""
-    setup: float = 0.0
-    """Seconds before the rounds, pre-training included."""
+    setup: float = 0.0  # Seconds before the rounds, pre-training included
     waited: np.ndarray = np.zeros(0)
     """f64[K]: simulated seconds that the members of each cluster of the first run have waited for others; empty if unknown."""
 
@@ -146,7 +137,7 @@ def _scale_seconds(made: Sequence[tuple[Unit, float]]) -> float:
 
 
 def _read_newcomers(summary: Mapping[str, object]) -> _Points:
-    found = {int(name.rpartition("_")[2]): number(value) for name, value in summary.items() if name.startswith(NEW)}
+    found = {s: number(value) for name, value in summary.items() if name.startswith(NEW) and (s := new_steps(name)) >= 0}
     steps = sorted(found)
     return _Points(np.array(steps, float), np.array([found[each] for each in steps], float))
 

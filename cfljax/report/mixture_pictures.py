@@ -25,16 +25,11 @@ class Mixture(NamedTuple):
     weight; for rounds, each column is a round, and the rows of a true group belong to them by its mean weight."""
 
     name: str
-    at: np.ndarray
-    """i64[columns]: percent, or rounds."""
-    colours: np.ndarray
-    """i32[rows, columns]: the number of a model's colour, −1 unknown."""
-    groups: np.ndarray
-    """i32[rows]: the true group, −1 unknown."""
-    clients: int
-    """The number of all clients."""
-    drawn: int
-    """Of how many of them there is something in the picture."""
+    at: np.ndarray  # i64[columns]: percent, or rounds
+    colours: np.ndarray  # i32[rows, columns]: the number of a model's colour, −1 unknown
+    groups: np.ndarray  # i32[rows]: the true group, −1 unknown
+    clients: int  # The number of all clients
+    drawn: int  # Of how many of them there is something in the picture
 
     @property
     def xlabel(self) -> str:

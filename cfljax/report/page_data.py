@@ -28,7 +28,7 @@ FAMILIES = {
     **dict.fromkeys(("fedavg", "fedprox", "scaffold", "feddyn", "ccs_rfedavg", "adaptive_fedavg", "moon"), (7,)),
     **dict.fromkeys(("fedem", "fedrc", "fedsoft"), (3, 6)),
     **dict.fromkeys(("local", "ditto", "apfl", "pfedme", "per_fedavg", "fedamp", "pfedgraph", "fedrod", "fedala"), (1, 4)),
-    **dict.fromkeys(("fedper", "lg_fedavg", "fedrep", "fedbabu", "fedbcd", "fedproto", "fedavg_ft", "fedprox_ft"), (1, 4)),
+    **dict.fromkeys(("fedper", "lg_fedavg", "fedrep", "fedbabu", "fedbcd", "fedbn", "fedproto", "fedavg_ft", "fedprox_ft"), (1, 4)),
 }
 """Method -> the colours of its family: of one model, of mixtures, of personal models. The other methods are CLUSTERED."""
 FIRST = ("accuracy", "accuracy_worst10", "loss", "ari", "nmi", "purity", "clusters", "bytes")
@@ -40,8 +40,7 @@ class Final(TypedDict):
 
     mean: float | None
     std: float | None
-    seeds: list[float | None]
-    """The number of each run."""
+    seeds: list[float | None]  # The number of each run
 
 
 def page_json(data: ReportData) -> str:

@@ -20,18 +20,12 @@ class ReportData(NamedTuple):
     """The data of a report."""
 
     collected: Collected
-    table: list[Row]
-    """One for each configuration."""
-    drawn: list[Configuration]
-    """The configurations that figures show."""
-    curves: list[Curves]
-    """For each of `drawn`."""
-    pictures: list[RunPictures | None]
-    """For each of `drawn`; None where no run can be read."""
-    problems: list[str]
-    """A line for each file that could not be read."""
-    target: float | None
-    """The accuracy to which rounds and bytes are counted."""
+    table: list[Row]  # One for each configuration
+    drawn: list[Configuration]  # The configurations that figures show
+    curves: list[Curves]  # For each of `drawn`
+    pictures: list[RunPictures | None]  # For each of `drawn`; None where no run can be read
+    problems: list[str]  # A line for each file that could not be read
+    target: float | None  # The accuracy to which rounds and bytes are counted
 
 
 def read(
@@ -52,5 +46,9 @@ def read(
         pictures = changes_once([run_pictures(configuration, problems) for configuration in drawn])
     said = [str(w.message) for w in caught if issubclass(w.category, DamagedWarning)] + problems
     columns = [column for column in COLUMNS if maximum or column.key != MAXIMUM]
+    if names:
+        from cfljax.report.asked import compute_columns
+
+        columns += compute_columns(names, collected.units)
     table = rows(collected.configurations, columns)
     return ReportData(collected, only(table, names) if names else table, drawn, lines, pictures, list(dict.fromkeys(said)), target)

@@ -18,25 +18,19 @@ MOST_CLUSTERS = 24
 class OverRounds(NamedTuple):
     """The clusters, or the true groups, of clients over rounds; a row per client, ordered by true group."""
 
-    rounds: np.ndarray
-    """i64[E]."""
-    colours: np.ndarray
-    """i32[rows, E]: the number of a colour, −1 unassigned."""
-    groups: np.ndarray
-    """i32[rows]: the true group (of groups over rounds that at first), −1 unknown."""
-    clients: int
-    """The number of all clients, of which `rows` are drawn."""
+    rounds: np.ndarray  # i64[E]
+    colours: np.ndarray  # i32[rows, E]: the number of a colour, −1 unassigned
+    groups: np.ndarray  # i32[rows]: the true group (of groups over rounds that at first), −1 unknown
+    clients: int  # The number of all clients, of which `rows` are drawn
 
 
 class Confusion(NamedTuple):
     """How many clients of a true group are in a cluster."""
 
-    table: np.ndarray
-    """i64[K, G]."""
+    table: np.ndarray  # i64[K, G]
     clusters: list[str]
     groups: list[str]
-    colours: np.ndarray
-    """i32[K]."""
+    colours: np.ndarray  # i32[K]
 
 
 class RunPictures(NamedTuple):
@@ -44,8 +38,7 @@ class RunPictures(NamedTuple):
 
     seed: int
     assignment: OverRounds | None
-    trivial: str
-    """Why there is no picture of the clusters; "" where there is one."""
+    trivial: str  # Why there is no picture of the clusters; "" where there is one
     confusion: Confusion | None
     mixtures: Sequence[Mixture] = ()
     counted: str = ""

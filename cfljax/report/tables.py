@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from cfljax.errors import SpecError, suggest
-from cfljax.report.comparison import APART, COLUMNS, DRIFT, NOT_BY_ALL, TARGETS, Cell, Column, Row, headline, rows, with_newcomers
+from cfljax.report.comparison import APART, COLUMNS, DRIFT, MORE, NOT_BY_ALL, TARGETS, Cell, Column, Row, headline, rows, with_new
 from cfljax.report.configurations import Configuration, collect
-from cfljax.results.frames import NEW
+from cfljax.results.frames import NEW, new_steps
 from cfljax.results.result import Results
 from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
@@ -24,14 +24,14 @@ TEST = f"two-sided paired t-test over shared seeds, Holm-corrected within the co
 def comparison(results: Results) -> str:
     """Write the table that a sweep prints at its end."""
     table = rows(collect([results]).configurations, [c for c in COLUMNS if c.key in SHORT or (c.window and c.heading != "NMI")])
-    later = [column.key for column in columns_of(table) if column.key.startswith(NEW)][1:]  # new clients after steps
+    later = [c.key for c in columns_of(table) if c.key.startswith(NEW) and new_steps(c.key) >= 0][1:]  # new clients after steps
     return terminal([row._replace(cells={key: cell for key, cell in row.cells.items() if key not in later}) for row in table])
 
 
 def columns_of(table: Sequence[Row]) -> list[Column]:
     """Return the columns that the table has."""
     first, keys = headline(table), table[0].cells if table else {}
-    found = [column for column in with_newcomers(COLUMNS, keys) if column.key in keys]
+    found = [column for column in with_new((*COLUMNS, *MORE), keys) if column.key in keys]
     return [first if first is not None and column.key == first.key else column for column in found]
 
 
@@ -39,7 +39,8 @@ def only(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
     """Select the columns that these are the headings, the first words of headings, or the keys of."""
     called = {column.key: (column.key, column.heading, column.heading.split()[0]) for column in columns_of(table)}
     if wrong := [name for name in names if not any(name in each for each in called.values())]:
-        raise SpecError(f"--columns {wrong[0]}: there is no such column{suggest(wrong[0], [each[1] for each in called.values()])}")
+        known = [*(each[1] for each in called.values()), *(column.key for column in MORE)]
+        raise SpecError(f"--columns {wrong[0]}: there is no such column{suggest(wrong[0], known)}")
     return [row._replace(cells={key: row.cells[key] for key in called if {*names} & {*called[key]}}) for row in table]
 
 

@@ -39,7 +39,13 @@ SOMETIMES = (
 """Columns that the summary frame has only if a run has the quantity."""
 
 NEW = "accuracy_new_"
-"""The accuracy of new clients, followed by the number of their local steps."""
+"""The accuracy of new clients, followed by the number of their local steps, or "unlabelled"."""
+
+
+def new_steps(name: str) -> int:
+    """Return the number of local steps of new clients in the name of a column; −1 for those without labels."""
+    steps = name.removeprefix(NEW)
+    return int(steps) if steps.isdecimal() else -1
 
 
 def label_of(record: Table) -> str:
@@ -119,7 +125,7 @@ def _more_quantities(records: Collection[Table]) -> list[str]:
     asked = (record.get("config", {}).get("train", {}).get("metrics") for record in records)
     sometimes = [name for name in SOMETIMES if any(name in record.get("summary", {}) for record in records)]
     new = {name for record in records for name in record.get("summary", {}) if name.startswith(NEW)}
-    sometimes += sorted(new, key=lambda name: int(name.rpartition("_")[2])) + ["ari_new"] * bool(new)
+    sometimes += sorted(new, key=new_steps) + ["ari_new"] * bool(new)
     return sometimes + list(dict.fromkeys(f"{name}_last" for names in asked if isinstance(names, list) for name in names))
 
 

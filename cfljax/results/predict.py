@@ -26,12 +26,9 @@ class Scene(NamedTuple):
     run: Run
     model: Model
     federation: Federation
-    chooses: bool
-    """Whether clients that never train choose a model (see `Method.chooses`)."""
-    mixes: bool
-    """Whether clients mix several models (see `Method.mixture`)."""
-    adapts: bool
-    """Whether each client is scored with a model that it makes of the kept one (see `Method.adapt`)."""
+    chooses: bool  # Whether clients that never train choose a model (see `Method.chooses`)
+    mixes: bool  # Whether clients mix several models (see `Method.mixture`)
+    adapts: bool  # Whether each client is scored with a model that it makes of the kept one (see `Method.adapt`)
 
 
 def run_of(record: Table) -> Run:

@@ -24,13 +24,11 @@ class Difference(NamedTuple):
 
     mean: float
     low: float
-    high: float
-    """The 95 % interval of the mean."""
+    high: float  # The 95 % interval of the mean
     effect: float
     """The mean in standard deviations of the differences, corrected for few seeds (Hedges' g of paired values); ±∞ where all
     differences are the same, 0 where all are zero."""
-    n: int
-    """The number of seeds that both have."""
+    n: int  # The number of seeds that both have
 
 
 def mean_and_deviation(values: Iterable[float]) -> tuple[float, float | None]:
@@ -110,17 +108,12 @@ def holm(values: Sequence[float]) -> list[float]:
 class Ranks(NamedTuple):
     """The comparison of k methods over N data sets (Demšar 2006)."""
 
-    names: list[str]
-    """Of the methods, from the best to the worst."""
-    means: list[float]
-    """The mean rank of each, 1 being the best."""
+    names: list[str]  # Of the methods, from the best to the worst
+    means: list[float]  # The mean rank of each, 1 being the best
     data_sets: int
-    p: float
-    """Of Friedman's test in the form of Iman and Davenport: whether any of the methods differ."""
-    statistic: float
-    """Its F with (k − 1, (k − 1)(N − 1)) degrees of freedom."""
-    distance: float
-    """Nemenyi's critical difference at LEVEL: methods whose mean ranks are closer do not differ significantly."""
+    p: float  # Of Friedman's test in the form of Iman and Davenport: whether any of the methods differ
+    statistic: float  # Its F with (k − 1, (k − 1)(N − 1)) degrees of freedom
+    distance: float  # Nemenyi's critical difference at LEVEL: methods whose mean ranks are closer do not differ significantly
 
     @property
     def level_groups(self) -> list[tuple[int, int]]:

@@ -77,8 +77,8 @@ class Clustered(MethodConfig):
     """The first rounds, in which all clients take part."""
     every = cast("int | None", None)
     """After how many rounds `begin` makes clusters again; None: never. Methods have `recluster.every()` as their option."""
-    begins, trains_twice = False, False
-    """Whether the method has a function `begin`, and a function `pull`: set for each subclass."""
+    begins, trains_twice, reassigns = False, False, False
+    """Whether the method has a function `begin`, a function `pull`, and a function `reassign`: set for each subclass."""
     makes_models = False
     """Whether `prepare` begins or merges clusters, so that no part of a model is shared through all rounds. It also gives each
     participant its cluster."""
@@ -89,11 +89,12 @@ class Clustered(MethodConfig):
         super().__init_subclass__()
         cls.begins = callable(cls.begin) and cls.begin is not Clustered.begin
         regroups = cls.regroup is not Clustered.regroup or cls.makes_models
-        adapts = cls.adapt is not Clustered.adapt
+        adapts, moves = cls.adapt is not Clustered.adapt, cls.reassign is not Clustered.reassign
         draws = cls.clients_per_cluster is not None
         cls.served = "models" if adapts or cls.notes else ""
         kept = ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
-        cls.averaged = () if cls.makes_models or adapts or cls.notes else kept
+        cls.averaged = () if cls.makes_models or adapts or cls.notes or moves else kept
+        cls.reassigns, cls.compares = moves, cls.compares or moves
         cls.chooses_by_loss = cls.chooses and not cls.scores_on_server
         cls.trains_twice = cls.pull is not Clustered.pull
         cls.trains_once = not (cls.own_steps or cls.buffers or cls.head_epochs or cls.trains_twice)
@@ -148,6 +149,11 @@ class Clustered(MethodConfig):
         """Return the amount of local training, from the run's."""
         return work
 
+    def reassign(self, ask: Ask, state: State, trained: Array, which: Array) -> Array:
+        """i32[S]: the clusters whose models become the mean of the participants' trained models f32[S, d], which have trained from
+        those of the clusters `which` i32[S]. Without this function they are the same clusters."""
+        raise NotImplementedError
+
     def after(self, models: Array, hyper: Hyper, state: State) -> Array:
         """f32[K, d]: the models after a round, from the average models. `state`: before the round."""
         return models
@@ -196,6 +202,16 @@ class Clustered(MethodConfig):
         return kept + self.pairs * clients + (compared_size(d, self.similarity) if self.similarity else 0)
 
     @property
+    def single(self) -> bool:
+        """Whether the labels are all there is: one model for all, or the true groups."""
+        return self.true_groups or not (self.begins or self.chooses or self.splits or self.makes_models)
+
+    @property
+    def places_unlabelled(self) -> bool:
+        """Whether nothing depends on a newcomer's data."""
+        return self.single and type(self).adapt is Clustered.adapt
+
+    @property
     def newcomers_train(self) -> bool:
         """Whether a client that comes late has trained for its `guess`, which is billed when it joins."""
         return True
@@ -224,6 +240,8 @@ class Clustered(MethodConfig):
         found = super().without
         if self.again is not None:
             found["asynchronous"] = "with `every`, pending updates would belong to clusters that no longer exist"
+        if self.reassigns:
+            found["privacy.noise"] = "a model's distance from that of another cluster has no bound"
         if self.buffers:
             found |= dict.fromkeys(("momentum", "optimizer"), "its momentum buffers are SGD's, with its option beta")
         if self.aggregate == "gradient":

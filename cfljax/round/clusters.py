@@ -9,7 +9,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.federation import cohort as cohorts
-from cfljax.kernels.mix import weights_by
+from cfljax.kernels.mix import mix_updates, weights_by
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import add_lengths, averages
 from cfljax.local.meter import branch, count_beside
@@ -56,7 +56,7 @@ class ClusteredMethod:
             setup=self.setup,
             regroup=self.regroup if regroups else None,
             regroup_after=self.regroup_after if regroups else None,
-            score=None if self.single else self.score,
+            score=None if config.single else self.score,
             extras=self.extras,
             also=self.also if adapts or config.trains_twice else None,
             adapt=self.adapt if adapts else None,
@@ -65,12 +65,6 @@ class ClusteredMethod:
             settle=None if kind.settle is Clustered.settle else self.settle,
             newcomers_choose=config.chooses and config.scores_on_server,
         )
-
-    @property
-    def single(self) -> bool:
-        """Whether the labels are all there is: one model for all, or the true groups."""
-        config = self.config
-        return config.true_groups or not (config.begins or config.chooses or config.splits or config.makes_models)
 
     @property
     def regroups(self) -> bool:
@@ -109,8 +103,8 @@ class ClusteredMethod:
         if config.true_groups:
             models, none = jnp.tile(first_model(key, self.model), (federation.groups, 1)), jnp.asarray(federation.group)
         elif config.splits or config.makes_models:
-            models = jnp.tile(first_model(key, self.model), (config.max_clusters, 1))
-            active = jnp.arange(config.max_clusters) == 0
+            models = jnp.tile(first_model(key, self.model), (config.models_kept, 1))
+            active = jnp.arange(config.models_kept) == 0
             none = jnp.where(config.splits & cohorts.present(federation, jnp.int32(0)), 0, -1).astype(jnp.int32)
         else:
             models = first_models(key, self.model, config.models_kept)
@@ -158,15 +152,19 @@ class ClusteredMethod:
         state = config.prepare(ask, state)
         whole = self._train_whole(ask, state) if config.trains_twice else None
         which, mix, trained = self._train(ask, state)
+        if config.reassigns:
+            which, mix, trained = self._reassigned(ask, state, which, trained)
         models = config.after(trained.mixed.new, hyper, state)
         memory = trained.velocity if config.buffers else state.memory
-        labels = state.labels if self.single else join(state.labels, cohort, which)
+        labels = state.labels if config.single else join(state.labels, cohort, which)
         after = state._replace(models=models, labels=labels, memory=memory)
         if whole is not None:
             either = cohort.mask & ~(trained.kept.finite & whole.kept.finite)
             trained = trained._replace(mixed=trained.mixed._replace(nonfinite=jnp.sum(either, dtype=jnp.int32)))
             after = after._replace(whole=whole.mixed.new)
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
+        if config.reassigns:
+            after = after._replace(active=state.there | moved)
         done = Done(which, trained.kept.moves, trained.kept.norm, trained.kept.finite, moved, trained.kept.home)
         if config.notes:
             trained = trained._replace(kept=trained.kept._replace(home=None))
@@ -211,6 +209,15 @@ class ClusteredMethod:
             return which, mix, train_and_mix(self.trainer, key, federation, jobs, hyper, mixing, rule=rule)
         trained, moves = train_and_compare(config.similarity or "exact", self.trainer, key, federation, jobs, hyper, mixing)
         return which, mix, trained._replace(kept=trained.kept._replace(moves=moves), dealt=None)
+
+    def _reassigned(self, ask: Ask, state: State, which: Array, trained: Trained) -> tuple[Array, Array, Trained]:
+        """Return what `_train` does, for participants whose trained models are averaged in other clusters."""
+        models = state.models[which] + trained.kept.moves
+        which = self.config.reassign(ask, state, models, which)
+        mix = averages(self.trainer, ask.federation, ask.cohort, which, state.clusters, self.config.average, ask.hyper)
+        moves = models - state.models[which]
+        mixed = mix_updates(mix, moves, state.models, self.trainer.rule(ask.key, ask.hyper))
+        return which, mix, trained._replace(mixed=mixed, kept=trained.kept._replace(moves=moves))
 
     def _train_whole(self, ask: Ask, state: State) -> Trained:
         federation, cohort, whole, everyone = ask.federation, ask.cohort, state.whole, jnp.zeros_like(ask.cohort.ids)

@@ -102,6 +102,11 @@ class MethodConfig:
         return 1.0
 
     @property
+    def places_unlabelled(self) -> bool:
+        """Whether a client that never trains and has no labels gets a model by the method's rule (`data.new_clients.shots = 0`)."""
+        return self.own
+
+    @property
     def counts_clusters(self) -> bool:
         """Whether the number of clusters is found before the first round (`round/auto.py`)."""
         return self.clusters == "auto"

@@ -51,7 +51,7 @@ class Controlled(PersonalConfig):
     finite, neither counts. The server's step is `move`. Clients are scored with w.
     """
 
-    own = False
+    own, places_unlabelled = False, True
     own_server = True
     average = "uniform"
     """The weights of the participants, and of the clients in c: "samples" or "uniform". Methods may have it as an option."""

@@ -6,10 +6,12 @@ import dataclasses
 
 import numpy as np
 
+from cfljax.errors import SpecError
 from cfljax.kernels.sketch import SKETCH_SIZE, sketch
 from cfljax.lazy import jit
 from cfljax.local.rounds import Mixing, Trained, train_and_mix
 from cfljax.local.solver import Solver
+from cfljax.models.flat import head_of, part_of
 from cfljax.registry.options import option
 from cfljax.types import Array, Federation, Hyper, Jobs, on_host
 
@@ -25,6 +27,20 @@ def similarity(again: bool = True, default: str = "exact") -> str:
 def compared_size(d: int, similarity: str) -> int:
     """Return the size of the vector that is compared for each client: d, or a sketch's size."""
     return d if similarity == "exact" else min(d, SKETCH_SIZE)
+
+
+def compared_columns(part: str, solver: Solver, where: str) -> np.ndarray | slice:
+    """Return the positions i64[p] in a model's vector of what a method's option `compare` names: "last", the kernel of the last
+    dense layer, "head", that layer, "whole", all, or a prefix of parameter paths. `where`: the method's options."""
+    if part == "whole":
+        return slice(None)
+    model, parts = solver.model, solver.parts
+    path = head_of(model) + ("/kernel" if part == "last" else "") if part in ("last", "head") else part
+    columns = np.flatnonzero(part_of(model, path))
+    if parts is not None and np.isin(columns, parts.kept).all():
+        why = "these weights never reach the server (train.parts, train.freeze)"
+        raise SpecError(f'{where}.compare = "{part}": {why}; give compare = "whole", or others')
+    return columns
 
 
 def brief(vectors: Array, similarity: str) -> Array:

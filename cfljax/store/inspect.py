@@ -18,14 +18,11 @@ class Counts(TypedDict):
     done: int
     diverged: int
     failed: int
-    claimed: int
-    """Being computed now."""
+    claimed: int  # Being computed now
     damaged: int
-    left: int | None
-    """Of the plan's, without a record; None without a plan."""
+    left: int | None  # Of the plan's, without a record; None without a plan
     planned: int | None
-    earlier: int
-    """On record, but not in the plan."""
+    earlier: int  # On record, but not in the plan
 
 
 def counts(folder: str | os.PathLike[str]) -> Counts:

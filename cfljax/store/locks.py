@@ -31,8 +31,7 @@ class Note(TypedDict):
 
     pid: int
     host: str
-    since: str
-    """Local time, ISO 8601."""
+    since: str  # Local time, ISO 8601
 
 
 class Claim:

@@ -18,16 +18,11 @@ NEVER = 2**31 - 1
 class Pool(NamedTuple):
     """All samples of a federation, each stored once. Models see `(x − mean) · scale` as float32, or `table[x]` for token ids."""
 
-    x: Array
-    """u8, f32 or i32 [P, ...]."""
-    y: Array
-    """i32[P]; i32[P, classes] of 0 and 1, where a sample may have several labels."""
-    mean: Array
-    """f32[], or f32[...] with the shape of one sample: what is subtracted from a sample."""
-    scale: Array
-    """The factor after the subtraction; its shape is `mean`'s."""
-    table: Array | None = None
-    """f32[vocabulary, width] the vector of each token; None: x holds no token ids."""
+    x: Array  # u8, f32 or i32 [P, ...]
+    y: Array  # i32[P]; i32[P, classes] of 0 and 1, where a sample may have several labels
+    mean: Array  # f32[], or f32[...] with the shape of one sample: what is subtracted from a sample
+    scale: Array  # The factor after the subtraction; its shape is `mean`'s
+    table: Array | None = None  # f32[vocabulary, width] the vector of each token; None: x holds no token ids
 
 
 class View(NamedTuple):
@@ -45,8 +40,7 @@ class View(NamedTuple):
 class Grams(NamedTuple):
     """The Gram matrices (inner products of all pairs of a client's samples) of the clients that are trained on them."""
 
-    start: Array
-    """i32[C]: the first row of each client in the array for its size."""
+    start: Array  # i32[C]: the first row of each client in the array for its size
     rows: tuple[Array, ...]
     """One array f32[rows, n] for each size n, the smallest size first. It holds one row per sample, one client after another."""
 
@@ -62,12 +56,9 @@ class Split:
     """The pool rows of each client: client c has `rows[start[c] : start[c] + count[c]]`. Clients are not padded to the size of
     the largest; entries outside of these ranges are never read."""
 
-    rows: Array
-    """i32[T] indices into the pool."""
-    start: Array
-    """i32[C] where the rows of each client begin."""
-    count: Array
-    """i32[C] the number of rows of each client."""
+    rows: Array  # i32[T] indices into the pool
+    start: Array  # i32[C] where the rows of each client begin
+    count: Array  # i32[C] the number of rows of each client
     longest: int = dataclasses.field(metadata={"static": True})
     """An upper bound of `count`. It decides the shapes of arrays, so it is static."""
     shared: bool = dataclasses.field(default=False, metadata={"static": True})
@@ -84,12 +75,9 @@ class Split:
 class Drift(NamedTuple):
     """Each client's true group and view as a function of the round: P phases, each of which lasts until the next begins."""
 
-    begin: Array
-    """i32[P] the first round of each phase, ascending; the first is 0."""
-    group: Array
-    """i32[P, C]: `Federation.group` in each phase."""
-    view: Array
-    """i32[P, C]: `View.of` in each phase."""
+    begin: Array  # i32[P] the first round of each phase, ascending; the first is 0
+    group: Array  # i32[P, C]: `Federation.group` in each phase
+    view: Array  # i32[P, C]: `View.of` in each phase
 
     def take(self, clients: Array) -> Drift:
         """Select these clients."""
@@ -101,14 +89,11 @@ class Drift(NamedTuple):
 class Devices:
     """The clients' devices, for the simulated clock (`train.clock`)."""
 
-    pace: Array
-    """f32[C]: a normal draw of each client; its speed is exp(spread · pace)."""
+    pace: Array  # f32[C]: a normal draw of each client; its speed is exp(spread · pace)
     times: Array | None = None
     """f32[T]: the rounds, or the seconds, from which on each row of a trace holds; the first is 0. None: there is no trace."""
-    available: Array | None = None
-    """bool[T, C]: whether clients can be drawn."""
-    factor: Array | None = None
-    """f32[T, C]: what the trace multiplies their speeds by."""
+    available: Array | None = None  # bool[T, C]: whether clients can be drawn
+    factor: Array | None = None  # f32[T, C]: what the trace multiplies their speeds by
     by_seconds: bool = dataclasses.field(default=False, metadata={"static": True})
     """Whether `times` are seconds of the simulated clock; False: rounds."""
 
@@ -121,27 +106,20 @@ class Federation:
     pool: Pool
     train: Split
     test: Split
-    uid: Array
-    """i32[C] the identity of each client, from which its random keys are derived; −1: a dummy that pads the client axis."""
-    group: Array
-    """i32[C] the true group of each client; −1: unknown."""
-    arrive: Array
-    """i32[C] the first round in which each client can take part; NEVER: a newcomer."""
+    uid: Array  # i32[C] the identity of each client, from which its random keys are derived; −1: a dummy that pads the client axis
+    group: Array  # i32[C] the true group of each client; −1: unknown
+    arrive: Array  # i32[C] the first round in which each client can take part; NEVER: a newcomer
     view: View | None = None
-    valid: Split | None = None
-    """Training samples of each client that are set aside for validation; None: none are."""
+    valid: Split | None = None  # Training samples of each client that are set aside for validation; None: none are
     owner: Array | None = None
     """i32[C] the index of the device that holds each client's samples; None: every device holds all samples."""
     own: Array | None = None
     """f32[C, n] the parameters that stay with each client (`train.parts`), during a round; None: there are none."""
     drift: Drift | None = None
     """How `group` and `view.of` change after round 0; None: they do not. Methods get the federation `at` a round, without drift."""
-    devices: Devices | None = None
-    """The clients' devices; None: there is no simulated clock."""
-    classes: int = dataclasses.field(default=0, metadata={"static": True})
-    """The number of classes."""
-    groups: int = dataclasses.field(default=0, metadata={"static": True})
-    """The number of true groups; 0: unknown."""
+    devices: Devices | None = None  # The clients' devices; None: there is no simulated clock
+    classes: int = dataclasses.field(default=0, metadata={"static": True})  # The number of classes
+    groups: int = dataclasses.field(default=0, metadata={"static": True})  # The number of true groups; 0: unknown
     form: tuple[int, ...] | None = dataclasses.field(default=None, metadata={"static": True})
     """The shape of a sample where the pool has it as a line, as on an accelerator; None: the shape of `pool.x`."""
 
@@ -214,41 +192,30 @@ class Federation:
 class DevicesNow(NamedTuple):
     """The clients' devices in one round."""
 
-    speed: Array
-    """f32[C]: the speed of each client."""
-    there: Array | None = None
-    """bool[C]: clients that can be drawn; None: all."""
-    late: Array | None = None
-    """bool[C]: clients that would miss the deadline; None: none."""
+    speed: Array  # f32[C]: the speed of each client
+    there: Array | None = None  # bool[C]: clients that can be drawn; None: all
+    late: Array | None = None  # bool[C]: clients that would miss the deadline; None: none
 
 
 class ClientState(NamedTuple):
     """What belongs to clients during a round besides data: rows of all clients, of which each participant finds its own. A field is
     None if nothing of the kind is kept."""
 
-    residual: Array | None = None
-    """f32[C, d]: what compression has dropped of each client's updates (`train.compress.feedback`)."""
+    residual: Array | None = None  # f32[C, d]: what compression has dropped of each client's updates (`train.compress.feedback`)
     optimiser: Array | None = None
     """f32[C, m]: the state of each client's optimiser (`train.optimizer_state`); one whose row is not finite starts fresh."""
-    flight: Flight | None = None
-    """The updates in flight (`train.asynchronous`); None: every update arrives in its round."""
-    devices: DevicesNow | None = None
-    """The clients' devices in this round (`train.clock`)."""
+    flight: Flight | None = None  # The updates in flight (`train.asynchronous`); None: every update arrives in its round
+    devices: DevicesNow | None = None  # The clients' devices in this round (`train.clock`)
 
 
 class Cohort(NamedTuple):
     """The participants of one round, padded to S entries."""
 
-    ids: Array
-    """i32[S] positions of the participants on the client axis."""
-    mask: Array
-    """bool[S]: False for padding, dropped-out clients and clients that have not arrived."""
-    work: Array
-    """f32[S] in (0, 1]: the share of its local steps that each participant does; below 1 for stragglers."""
-    round: Array
-    """i32[] the index of the round."""
-    kept: ClientState = ClientState()
-    """What belongs to the clients in this round."""
+    ids: Array  # i32[S] positions of the participants on the client axis
+    mask: Array  # bool[S]: False for padding, dropped-out clients and clients that have not arrived
+    work: Array  # f32[S] in (0, 1]: the share of its local steps that each participant does; below 1 for stragglers
+    round: Array  # i32[] the index of the round
+    kept: ClientState = ClientState()  # What belongs to the clients in this round
 
     def repeat(self, times: int) -> Cohort:
         """Repeat each participant `times` times in a row (S · times entries), for methods in which it trains several models."""

@@ -36,23 +36,17 @@ class Info(NamedTuple):
     """f32[] the mean training loss, weighted by samples. This and the next two are NaN if there were no participants."""
     discrepancy: Array
     """f32[] the mean of ‖w_i − w‖ over participants i: the trained model, and its cluster's after the round (FedGroup eq. 4)."""
-    drift: Array
-    """f32[] the same, where w is the model that the participant started from."""
-    nonfinite: Array
-    """i32[] the number of participants' updates that had a NaN or Inf and were left out."""
-    lost: Array
-    """bool[] whether there were participants but none of their updates was finite."""
-    diag: dict[str, Array]
-    """Name → value: further diagnostics of the method. Their names and shapes are the same in each round."""
-    finite: Array | None = None
-    """bool[S]: whether each participant's update is finite; None: unknown."""
+    drift: Array  # f32[] the same, where w is the model that the participant started from
+    nonfinite: Array  # i32[] the number of participants' updates that had a NaN or Inf and were left out
+    lost: Array  # bool[] whether there were participants but none of their updates was finite
+    diag: dict[str, Array]  # Name → value: further diagnostics of the method. Their names and shapes are the same in each round.
+    finite: Array | None = None  # bool[S]: whether each participant's update is finite; None: unknown
     home: Array | None = None
     """f32[S, n]: each participant's update of its client-side parameters (`Updates.home`); None: there are none."""
     kept: ClientState = ClientState()
     """`Cohort.kept` after the round, with the participants' new rows and the updates of the clients that began in this round. With
     updates in flight, the other fields are of those that arrive in the round."""
-    cohort: Cohort | None = None
-    """The participants, where the method has drawn them itself; None: those that were drawn for it."""
+    cohort: Cohort | None = None  # The participants, where the method has drawn them itself; None: those that were drawn for it
 
 
 class Init(Protocol[State_co]):
@@ -126,8 +120,7 @@ class Method(NamedTuple, Generic[State]):
     round: Round[State]
     models: Models[State]
     setup: Setup | None = None
-    regroup: Regroup[State] | None = None
-    """Changes the state after the rounds that `regroup_after` lists."""
+    regroup: Regroup[State] | None = None  # Changes the state after the rounds that `regroup_after` lists
     regroup_after: Callable[[int], tuple[int, ...]] | None = None
     """(rounds of the run) -> the numbers of rounds after which `regroup` is called; None: it is never called."""
     score: Score[State] | None = None
@@ -142,17 +135,14 @@ class Method(NamedTuple, Generic[State]):
     """How a client that holds no training data is scored. True: with the model, of those in use, that has the smallest loss on its
     test data (see `engine.evaluation`). False: with the model that `models` and `score` give it (its group is known, or it has a
     model)."""
-    mixture: Mixture[State] | None = None
-    """None: each client is scored with one model, chosen by `score`."""
-    adapt: Adapt[State] | None = None
-    """None: clients are scored with the models of `models`. Results keep these in both cases."""
+    mixture: Mixture[State] | None = None  # None: each client is scored with one model, chosen by `score`
+    adapt: Adapt[State] | None = None  # None: clients are scored with the models of `models`. Results keep these in both cases.
     travels: tuple[float, int] | None = None
     """The numbers of a vector of `Traffic` on its way (down, up), where only parts of models travel; None: d both ways."""
     follow: Callable[[State, Federation], State] | None = None
     """(state, federation of a round) -> the state with the labels of this round's true groups: for methods whose clusters are the
     true groups, where these change (`data.drift`). None: the labels are the method's own."""
-    settle: Settle[State] | None = None
-    """None: nothing else in the state of a round depends on the models after it."""
+    settle: Settle[State] | None = None  # None: nothing else in the state of a round depends on the models after it
     newcomers_choose: bool = False
     """Whether a newcomer takes the model with the least loss on its labelled samples, whatever `score` says: for methods whose
     `score` ignores the data of a client that was never drawn."""

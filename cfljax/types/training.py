@@ -25,19 +25,13 @@ class Model(NamedTuple):
     """A model whose parameters are a flat vector. `forward` takes them as a tree, so that training unravels the vector once."""
 
     name: str
-    size: int
-    """The number d of parameters."""
-    init: Callable[[Array], Array]
-    """key -> f32[d]: the initial parameters."""
-    unravel: Callable[[Array], Tree]
-    """f32[d] -> params: the flat vector as the network's tree of parameters."""
-    ravel: Callable[[Tree], Array]
-    """params -> f32[d]: the inverse of `unravel`."""
+    size: int  # The number d of parameters
+    init: Callable[[Array], Array]  # key -> f32[d]: the initial parameters
+    unravel: Callable[[Array], Tree]  # f32[d] -> params: the flat vector as the network's tree of parameters
+    ravel: Callable[[Tree], Array]  # params -> f32[d]: the inverse of `unravel`
     forward: Forward
-    loss: OfLogits
-    """f32[B]: the loss of each sample."""
-    correct: OfLogits
-    """bool[B]: whether each sample is classified correctly."""
+    loss: OfLogits  # f32[B]: the loss of each sample
+    correct: OfLogits  # bool[B]: whether each sample is classified correctly
     penalty: Callable[[Tree], Array] | None = None
     """params -> f32[]: a term that is added to the training loss (weight decay on some layers); None: no such term."""
     whole: Callable[[Tree], Tree] | None = None
@@ -99,30 +93,23 @@ class LocalStep(NamedTuple):
 class Jobs(NamedTuple):
     """The local training of a round, one job per participant: participant s starts from `start[which[s]]`."""
 
-    client: Array
-    """i32[S] positions of the participants on the client axis."""
-    mask: Array
-    """bool[S]: a masked job costs nothing and returns a zero update."""
-    work: Array
-    """f32[S] in (0, 1]: the share of its local steps that each participant does."""
-    start: Array
-    """f32[K, d] the models that participants may start from."""
+    client: Array  # i32[S] positions of the participants on the client axis
+    mask: Array  # bool[S]: a masked job costs nothing and returns a zero update
+    work: Array  # f32[S] in (0, 1]: the share of its local steps that each participant does
+    start: Array  # f32[K, d] the models that participants may start from
     which: Array | None
     """i32[S] the row of `start` (and of `velocity`) of each participant; None: each participant starts from the model with the
     least loss on its data (see `Solver.chooses`)."""
     anchor: Array | None = None
     """f32[A, d]: the models that the proximal term pulls to; None: the models that participants start from."""
-    anchor_of: Array | None = None
-    """i32[S] the row of `anchor` of each participant; None: the same as `which`."""
-    velocity: Array | None = None
-    """f32[K, d]: the momentum buffers that participants start with; None: zeros."""
+    anchor_of: Array | None = None  # i32[S] the row of `anchor` of each participant; None: the same as `which`
+    velocity: Array | None = None  # f32[K, d]: the momentum buffers that participants start with; None: zeros
     weights: Array | None = None
     """f32[S, N]: the weights of each participant's samples, in their order; N is at least `Split.longest`. The loss of a batch is
     the mean over its samples of weight · loss. None: all weights are 1."""
     home: Array | None = None
     """f32[S, m]: client-side numbers of each participant, for a method's own steps (`local.own_steps`); None: there are none."""
-    kept: ClientState = ClientState()
-    """What belongs to all clients in this round (`Cohort.kept`)."""
+    kept: ClientState = ClientState()  # What belongs to all clients in this round (`Cohort.kept`)
 
     def take(self, which: Array) -> Jobs:
         """Select the n jobs at the positions `which` i32[n]. A position of −1 gives a masked job."""
@@ -138,16 +125,11 @@ class Jobs(NamedTuple):
 class Updates(NamedTuple):
     """The updates that local training returns."""
 
-    delta: Array
-    """f32[S, d]: the trained parameters minus the parameters at the start."""
-    loss: Array
-    """f32[S]: the mean training loss over all samples that the steps have seen."""
-    steps: Array
-    """i32[S]: the number of optimiser steps."""
-    velocity: Array | None = None
-    """f32[S, d]: the momentum buffers after training; None: `Jobs.velocity` was None."""
-    which: Array | None = None
-    """i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was given."""
+    delta: Array  # f32[S, d]: the trained parameters minus the parameters at the start
+    loss: Array  # f32[S]: the mean training loss over all samples that the steps have seen
+    steps: Array  # i32[S]: the number of optimiser steps
+    velocity: Array | None = None  # f32[S, d]: the momentum buffers after training; None: `Jobs.velocity` was None
+    which: Array | None = None  # i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was given
     home: Array | None = None
     """f32[S, m]: the client-side numbers of each participant, never sent: after its own steps (`Jobs.home`), or the update of its
     parts (`Federation.own`), where `delta` is zero. None: there are none."""

@@ -5,7 +5,7 @@ python -m tests.bits [--quick] [--only "PATTERN"] [--part K/N] [--cache DIR] [--
 
 EXPECTED = (
     {
-        "*/fesem* *": (None, "FeSEM as its authors' program has it is the default, and FedGroup's program an option"),
+        "*/fesem* *": (None, "FeSEM is as its authors' program has it, and FedGroup's program is fesem_flexcfl"),
         "*/pacfl* *": (
             None,
             "PACFL's default is a published distance, and ours an option; distances other than vectors go by client",
@@ -17,7 +17,7 @@ EXPECTED = (
     }
     | {
         f"*/{name}* *": (None, "new: the method")
-        for name in ("ocfl_zuziak", "cfl_gp", "sr_fca", "fedgwc", "adaptive_fedavg", "fedrod")
+        for name in ("ocfl_zuziak", "cfl_gp", "sr_fca", "fedgwc", "adaptive_fedavg", "fedrod", "wecfl", "fedclust", "flux")
     }
     | {f"*/{name}* *": (None, "new: the method") for name in ("moon", "fedala", "fedproto", "fed*_ft")}
 )

@@ -24,6 +24,7 @@ METHODS = {
     "ocfl": {"clients_per_cluster": 3},
     "fedgroup": {"clusters": 3, "alpha": 3, "pretrain_steps": 5},
     "fesem": {"clusters": 3},
+    "fesem_flexcfl": {"clusters": 3},
     "cfl_mgd": {"clusters": 3},
     "fedbcd": {"local_lr": 0.1},
     "cfl_sattler": {
@@ -62,6 +63,9 @@ METHODS = {
     "fedgwc": {"clients_per_cluster": 5, "eps": 0.1},
     "sr_fca": {"refine_every": 2, "pretrain_epochs": 2},
     "cfl_gp": {"clusters": 3, "period": 1},
+    "wecfl": {"clusters": 3},
+    "fedclust": {"pretrain_epochs": 2},
+    "flux": {"cluster_after": 1},
     "ocfl_zuziak": {"max_clusters": 20, "train": {"participation": 1.0}},
 }
 """Every method, with what it needs to do something in five rounds on twenty clients."""
@@ -70,7 +74,7 @@ SAMPLE = ("fedavg", "scaffold", "ifca", "ocfl", "fedgroup", "cfl_sattler", "ditt
 FEW = ("fedavg", "ifca", "fedgroup", "fedem", "ditto")
 TWO = ("fedavg", "ifca")
 CHOOSE = ("ifca", "joint", "cfl_mgd")
-FOUND = ("joint", "ifca", "fedgroup", "fesem", "cfl_mgd", "one_shot")
+FOUND = ("joint", "ifca", "fedgroup", "fesem", "fesem_flexcfl", "cfl_mgd", "one_shot")
 NOVA = ("fedavg", "fedprox", "oracle", "joint", "ifca", "ocfl", "fedgroup", "fesem", "cfl_sattler", "ditto", "fedem", "stocfl")
 CLOCK = {"step_ms": 5, "down_mbps": 20, "up_mbps": 5}
 
@@ -92,7 +96,7 @@ FEATURES = {
     "drift_of_labels": (FEW, {"data": {"drift": {"kind": "recurrent", "at": [1, 3], "what": "labels"}}}, ("fedem",)),
     "body_of_all": (ALL, {"train": {"parts": {"body": "all"}}}),
     "head_of_client": (
-        tuple(name for name in ALL if name != "fesem"),
+        tuple(name for name in ALL if name not in ("fesem", "fedclust")),
         {"train": {"parts": {"head": "client"}}},
         ("ifca", "fedgroup"),
     ),
@@ -192,7 +196,10 @@ ocfl metric=cosine noise=isolate noise=drop merge_to=3 merge_to=auto,most=4 aver
 ocfl similarity=sketch
 fedgroup cold_start=madc cold_start=rcc newcomer=latest newcomer=auxiliary assign=random
 fedgroup mu=0.5 eta_g=0.1 eta_g=0.1,inter_group=normalised eta_g=0.1,inter_group=weighted similarity=sketch average=uniform
-fesem average=samples compare=whole program=fedgroup program=fedgroup,fesem_init=own
+fesem average=samples compare=whole
+fesem_flexcfl average=samples fesem_init=own
+wecfl average=uniform compare=whole
+fedclust linkage=complete unit=absolute,threshold=1.0
 cfl_mgd beta=0.5 aggregate=gradient estimate=batch
 fedbcd lr_z=0.1,rho=0.5
 cfl_sattler gamma_max=0.5 similarity=sketch
@@ -250,6 +257,7 @@ MODELS = {
     "mlp_two": ({"name": "mlp", "hidden": [16, 8], "init": "torch"}, ROTATED, TWO),
     "cnn": ({"name": "cnn", "channels": [4, 4], "kernel": 3, "dense": [8], "init": "he"}, IMAGES, TWO),
     "cnn_native": ({"name": "cnn", "channels": [4, 4], "kernel": 3, "dense": [8], "conv": "native"}, IMAGES, TWO),
+    "cnn_of_batches": ({"name": "cnn", "channels": [4], "kernel": 3, "dense": [8], "norm": "batch"}, IMAGES, TWO),
     "cnn_cifar": ({"name": "cnn_cifar", "channels": 4, "dense": [12, 8], "crop": 6}, IMAGES, TWO),
     "resnet20": ({"name": "resnet20", "blocks": 1, "width": 4}, IMAGES, ("fedavg",)),
     "vit_tiny": ({"name": "vit_tiny", "width": 12, "depth": 1, "heads": 2}, IMAGES, ("fedavg",)),

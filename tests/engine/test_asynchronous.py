@@ -53,8 +53,7 @@ def served(
     seeds=(SEED,), hyper=None, settings=None, **more,
 ):  # fmt: skip
     """The outputs of runs in which the server waits for `buffer` of the clients under way; None: for all who take part."""
-    stays = dict(METHODS.entry(name).options.parts)
-    home = 32 if stays.get("head") == "client" else 49 if stays.get("body") == "client" else 0
+    home = sum({"head": 32, "body": 49, "norm": 28}[part] for part, kind in METHODS.entry(name).options.parts if kind == "client")
     given = {"clock": vector(more.get("model"))} | (settings or {})
     given |= {} if buffer is None else {"asynchronous": Asynchronous(buffer, staleness, home)}
     hypers = [numbers(**(hyper or {}))] * len(seeds)
@@ -235,16 +234,10 @@ def test_what_stays_at_home_changes_when_the_update_arrives():
     assert len(landed) == 2 and (own[landed] != begun[0]).any(axis=1).all()
 
 
-@pytest.mark.parametrize(
-    "work",
-    [
-        {"sending": Sending("topk", 0.3, feedback=True)},
-        rarely({"sending": Sending(robust="median")}),
-        rarely({"sending": Sending(attack="sign_flip")}),
-        rarely({"lanes": 3}),
-    ],
-    ids=["feedback", "robust", "attack", "lanes"],
-)
+@pytest.mark.parametrize("work", [
+    {"sending": Sending("topk", 0.3, feedback=True)}, rarely({"sending": Sending(robust="median")}),
+    rarely({"sending": Sending(attack="sign_flip")}), rarely({"lanes": 3}),
+], ids=["feedback", "robust", "attack", "lanes"])  # fmt: skip
 def test_with_what_happens_to_updates_it_is_still_a_round_if_all_are_waited_for(work):
     hyper = {"attack.share": 0.25, "attack.factor": 2.0}
     waiting, buffered = (one(buffer=buffer, work=work, hyper=hyper, rounds=4) for buffer in (None, PLACES))

@@ -21,7 +21,7 @@ from cfljax.engine.simulate import simulate
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
 from cfljax.types import Jobs, Traffic
-from tests import toy
+from tests import play, toy
 from tests.reference import plain
 
 CHOOSES, KNOWS = True, False
@@ -238,7 +238,7 @@ def test_clients_that_never_train_choose_among_any_number_of_models(used):
 
 def test_clients_that_never_train_do_not_choose_where_models_are_personal_or_groups_known():
     model = toy.model(4)
-    made = {name: METHODS.entry(name).make(METHODS.check(name, {}, "method"), model, toy.solver(model)) for name in METHODS}
+    made = {name: play.prepared(name, model=play.OPTIONS.get(name, {}).get("model", model)).method for name in METHODS}
     personal = {
         "apfl",
         "ditto",

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
@@ -17,13 +18,16 @@ from cfljax.experiment.batching import make_batches
 from cfljax.experiment.privacy import find_crowd
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
+from cfljax.registry.options import list_traced
+from cfljax.report.tables import comparison
 from cfljax.types.federation import NEVER
-from tests import play
+from tests import play, toy
 from tests.often import every, rarely
 
 NEW = {"share": 0.25, "shots": 8, "steps": [0, 1, 3]}
 BLOBS = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2, "clients": 12}
 QUICK = {"fl_hc": {"threshold": 1.0, "warmup_rounds": 1}, "cfl_sattler": {"min_rounds": 1}}
+UNLABELLED = {"share": 0.4, "shots": 0, "rule": "entropy"}
 every_method = pytest.mark.parametrize("name", every(often=("ifca",)))
 
 
@@ -31,7 +35,7 @@ def runs(name="fedavg", data=None, train=None, seeds=(0,), **options):
     method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in _fields(name) else {}) | options
     data = BLOBS | {"new_clients": NEW} | (data or {})
     train = {"rounds": 3, "lr": 0.2, "participation": 1.0} | (train or {})
-    model = {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else "mclr"
+    model = toy.named_model(name, {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else "mclr")
     return read_spec({"data": data, "model": model, "train": train, "method": [method], "seeds": list(seeds)}).runs()
 
 
@@ -45,13 +49,7 @@ def outputs(runs, change=lambda federation: federation, sequential=True, wide=0,
     parts = assemble_batch(batch, describe_machine())
     plan, settings = parts.plan._replace(stream=wide or parts.plan.stream), parts.settings._replace(sequential=sequential)
     parts = parts._replace(plan=plan, federation=change(parts.federation), settings=settings)
-    return simulate(parts, [run.seed for run in runs], [{"lr": 0.2} | _numbers(run) for run in runs], **more)
-
-
-def _numbers(run):
-    from cfljax.registry.options import list_traced
-
-    return list_traced(run.options)
+    return simulate(parts, [run.seed for run in runs], [{"lr": 0.2} | list_traced(run.options) for run in runs], **more)
 
 
 def rows_of(split, client):
@@ -169,8 +167,8 @@ def moved(w, x, y, steps, lr):
 
 @pytest.mark.parametrize(
     ("name", "epochs", "options"),
-    [rarely("fedavg", 1, {}), ("ifca", 1, {}), rarely("fesem", 30, {"program": "fedgroup"})],
-    ids=["fedavg", "ifca", "fesem"],
+    [rarely("fedavg", 1, {}), ("ifca", 1, {}), rarely("fesem_flexcfl", 30, {})],
+    ids=["fedavg", "ifca", "fesem_flexcfl"],
 )
 def test_newcomers_agree_with_plain_numpy(name, epochs, options):
     """Placed by the least loss on their labelled samples; their test samples would say another group. In FedGroup's
@@ -185,7 +183,7 @@ def test_newcomers_agree_with_plain_numpy(name, epochs, options):
     federation = change(host_federation(run))
     model = assemble(run, 1, describe_machine()).model
     params = [model.unravel(each) for each in output.models]
-    leaves = [{leaf.ndim: np.asarray(leaf, np.float64) for leaf in _leaves(each)} for each in params]
+    leaves = [{leaf.ndim: np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(each)} for each in params]
     weights = [np.vstack([each[2], each[1]]) for each in leaves]
     assert len(set(output.labels[-1]) - {-1}) == len(weights)
     right, count = dict.fromkeys((0, 1, 3), 0), 0
@@ -200,12 +198,6 @@ def test_newcomers_agree_with_plain_numpy(name, epochs, options):
         {q: v for q, v in output.newcomers.items() if q != "ari_new"}, abs=1e-6
     )
     assert output.newcomers["ari_new"] == (0 if name == "fedavg" else 1)
-
-
-def _leaves(params):
-    import jax
-
-    return jax.tree.leaves(params)
 
 
 def _samples(federation, split, client):
@@ -233,6 +225,72 @@ def test_pacfl_places_newcomers_by_their_data_alone():
     assert a.newcomers["accuracy_new_0"] != b.newcomers["accuracy_new_0"]
 
 
+@every_method
+def test_labels_of_clients_without_labels_change_nothing(name):
+    def relabelled(federation):
+        return with_samples(federation, newcomers(federation), lambda _, x, y: (x, (y + 1) % 4), only=("train",))
+
+    options = {"how": "smallest"} if name == "pacfl" else {}
+    data = {"new_clients": {k: v for k, v in UNLABELLED.items() if k != "rule" or name != "pacfl"}}
+    planned = runs(name, data, **options)
+    (a,), (b,) = outputs(planned), outputs(planned, relabelled)
+    assert list(a.newcomers) == ["accuracy_new_unlabelled", "ari_new"] and a.newcomers == b.newcomers
+    assert 0 < a.newcomers["accuracy_new_unlabelled"] <= 1
+
+
+@pytest.mark.parametrize("name", ["ifca", rarely("fedem")], ids=["ifca", "fedem"])
+def test_clients_without_labels_take_the_surest_model_as_in_plain_numpy(name):
+    def change(federation):  # clients of both groups see the same inputs, which then have the same surest model
+        elsewhere = lambda client, x, y: (x + 2 * np.random.default_rng(client).normal(size=x.shape[1]), y)  # noqa: E731
+        return with_samples(federation, newcomers(federation), elsewhere)
+
+    (run,) = runs(name, {"new_clients": UNLABELLED}, {"batch": "full", "rounds": 6}, seeds=(5,))
+    (output,), federation = outputs([run], change), change(host_federation(run))
+    model, right, count, chosen = assemble(run, 1, describe_machine()).model, 0, 0, []
+    leaves = [{leaf.ndim: np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(model.unravel(each))} for each in output.models]
+    weights = [np.vstack([each[2], each[1]]) for each in leaves]
+    for client in newcomers(federation):
+        (x, _), (tests, y) = (_samples(federation, split, client) for split in (federation.train, federation.test))
+        assert len(x) > 20  # it keeps all its inputs
+        surest = [(p := softmax(x @ w[:-1] + w[-1])) * np.log(p) for w in weights]
+        chosen.append(int(np.argmax([each.sum(1).mean() for each in surest])))
+        w = weights[chosen[-1]]
+        right, count = right + int(((tests @ w[:-1] + w[-1]).argmax(1) == y).sum()), count + len(y)
+    assert len(set(chosen)) == 2  # both models are the surest for some
+    assert output.newcomers["accuracy_new_unlabelled"] == pytest.approx(right / count)
+
+
+def test_the_entropy_is_of_the_classes_that_a_model_predicts():
+    logits = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    one, p = np.array([0, 1, 2, 0, 1]), softmax(logits)
+    np.testing.assert_allclose(afterwards._entropy(logits, one), -(p * np.log(p)).sum(1), rtol=1e-5)
+    each = 1 / (1 + np.exp(-logits))
+    binary = -(each * np.log(each) + (1 - each) * np.log(1 - each))
+    np.testing.assert_allclose(afterwards._entropy(logits, np.zeros((5, 3))), binary.sum(1), rtol=1e-5)
+    np.testing.assert_allclose(afterwards._entropy(logits[:, :1], one), binary[:, 0], rtol=1e-5)
+
+
+def test_a_method_that_places_clients_by_labels_says_so_before_anything_is_loaded():
+    nowhere = {"name": "/nowhere", "partition": "iid", "clients": 4, "new_clients": {"share": 0.4, "shots": 0}}
+    for method, more, told in (
+        ("ifca", {}, 'data.new_clients.shots = 0 with method.ifca: it places new clients by labels; give .*rule = "entropy"'),
+        ("fedem", {}, "with method.fedem: it places"),
+        ("pacfl", {}, "with method.pacfl: it places"),
+        ("per_fedavg", {}, "with method.per_fedavg: it places"),
+        ("fedavg", {"steps": [0, 1]}, r"data.new_clients.steps = \[0, 1\]: clients cannot train with shots = 0; leave steps out"),
+        (
+            "ifca",
+            {"shots": 5, "rule": "entropy"},
+            'data.new_clients.rule = "entropy": is for clients without labels; give shots = 0',
+        ),
+        ("ifca", {"rule": "entropy"}, r"entropy\" \(without parts of clients\)"),
+    ):
+        data = nowhere | {"new_clients": nowhere["new_clients"] | more}
+        train = {"parts": {"head": "client"}} if "parts" in told else {}
+        with pytest.raises(SpecError, match=told):
+            read_spec({"data": data, "model": "mlp", "method": [method], "train": train}).runs()
+
+
 @pytest.mark.long
 def test_runs_side_by_side_and_resumed_runs_have_the_same_newcomers():
     batch, saved = runs("ifca", seeds=(0, 1, 2)), []
@@ -249,6 +307,12 @@ def test_the_record_and_the_frame_have_them(tmp_path):
     frame = cfljax.sweep(spec, tmp_path / "out", quiet=True).to_pandas()
     assert list(frame.columns)[-4:] == ["accuracy_new_0", "accuracy_new_1", "accuracy_new_3", "ari_new"]
     assert frame["accuracy_new_0"].between(0, 1).all()
+    new = {"share": 0.25, "shots": [0, 8]}
+    results = cfljax.sweep(spec | {"data": BLOBS | {"new_clients": new}}, tmp_path / "both", quiet=True)
+    columns = ["accuracy_new_unlabelled", "accuracy_new_0", "accuracy_new_1", "accuracy_new_5", "ari_new"]
+    assert list(results.to_pandas().columns)[-5:] == columns
+    head = comparison(results).splitlines()[0]
+    assert "new clients, unlabelled" in head and "new clients, 0 steps" in head and "1 step" not in head
 
 
 def test_what_cannot_be_is_said_in_one_line():
@@ -256,7 +320,7 @@ def test_what_cannot_be_is_said_in_one_line():
         ({"share": 1.0}, r"data.new_clients.share = 1.0: must be less than 1"),
         ({"share": 0}, r"data.new_clients.share = 0"),
         ({}, r"data.new_clients.share: missing"),
-        ({"share": 0.1, "shots": 0}, r"data.new_clients.shots = 0"),
+        ({"share": 0.1, "shots": -1}, r"data.new_clients.shots = -1"),
         ({"share": 0.1, "steps": [3, 1]}, r"data.new_clients.steps = \[3, 1\]: must be whole numbers in ascending order"),
         ({"share": 0.1, "shoots": 3}, r"data.new_clients.shoots: there is no such option.*shots"),
     ):
@@ -278,9 +342,8 @@ def test_a_client_that_never_trains_makes_another_program_of_the_end(monkeypatch
     monkeypatch.setattr(afterwards, "compile_later", compile_later)
 
     def without(federation):
-        return dataclasses.replace(
-            federation, train=dataclasses.replace(federation.train, count=federation.train.count.at[0].set(0))
-        )
+        train = federation.train
+        return dataclasses.replace(federation, train=dataclasses.replace(train, count=train.count.at[0].set(0)))
 
     for change in (lambda federation: federation, without):
         outputs(runs("ifca", train={"finetune_steps": 1, "rounds": 1}), change)

@@ -14,6 +14,7 @@ from cfljax.experiment.assemble import assemble_batch, host_federation
 from cfljax.experiment.batching import make_batches
 from cfljax.federation import PARTITIONS
 from cfljax.federation.validation import hold_out
+from tests import toy
 from tests.often import every
 
 BLOBS = {"name": "blobs", "samples": 240, "features": 6, "classes": 4, "clients": 6, "validation": 0.25}
@@ -100,12 +101,6 @@ def test_the_samples_of_validation_are_a_part_of_those_that_would_be_trained_on(
         assert np.array_equal(x_with[rows_of(with_.test, client)], x_without[rows_of(without.test, client)])
 
 
-def test_a_run_without_validation_keeps_its_id():
-    (plain,), (same,) = runs({"validation": 0.0}), runs({"validation": 0})
-    spec = {"data": {k: v for k, v in BLOBS.items() if k != "validation"}, "model": "mclr", "train": TRAIN, "method": ["fedavg"]}
-    assert plain.id == same.id == read_spec(spec | {"seeds": [0]}).runs()[0].id
-
-
 def outputs(run, federation=None):
     (batch,) = make_batches([run], 1)
     parts = assemble_batch(batch, describe_machine())
@@ -151,14 +146,11 @@ def test_no_choice_sees_test_labels():
 def test_every_method_has_validation_numbers(method):
     options = {"name": method} | ({"threshold": 1.0, "warmup_rounds": 1} if method == "fl_hc" else {})
     partition = {"partition": "label_swap", "groups": 2} if method == "oracle" else {"partition": "dirichlet"}
-    result = cfljax.run(
-        method=options, data=BLOBS | partition, model={"name": "mlp", "hidden": [4]}, train=TRAIN | {"rounds": 2}, seed=0
-    )
+    model = toy.named_model(method, {"name": "mlp", "hidden": [4]})
+    result = cfljax.run(method=options, data=BLOBS | partition, model=model, train=TRAIN | {"rounds": 2}, seed=0)
     history = result.history
-    assert np.isfinite(np.asarray(history["val_loss"], float)).all()
-    best = int(np.argmax(np.asarray(history["val_accuracy"], float)))
-    assert np.asarray(history["val_accuracy"])[best] == max(history["val_accuracy"])
-    assert result.summary["accuracy_at_best_val"] in np.asarray(history["accuracy"], float)
+    assert np.isfinite(history["val_loss"]).all()
+    assert result.summary["accuracy_at_best_val"] in history["accuracy"]
 
 
 def test_what_cannot_be_is_said_in_one_line():

@@ -75,14 +75,10 @@ def test_texts_of_partitions(home):
     assert set(data.load("said").user_train) == {0, 1, 2}
 
 
-@pytest.mark.parametrize(
-    ("second", "classes", "words"),
-    [
-        ({"x": [], "label": []}, (), "odd"),
-        (rows(1), ("yes", "no"), "1 has other columns, types or classes than 0"),
-        ({"z": [[1.0]], "label": [0]}, (), "give all clients the same"),
-    ],
-)
+@pytest.mark.parametrize(("second", "classes", "words"), [
+    ({"x": [], "label": []}, (), "odd"), (rows(1), ("yes", "no"), "1 has other columns, types or classes than 0"),
+    ({"z": [[1.0]], "label": [0]}, (), "give all clients the same"),
+])  # fmt: skip
 def test_partitions_that_do_not_fit_together_are_one_line(home, capsys, second, classes, words):
     saved(home / "odd" / "partition_0", rows(0), ("no", "yes") if classes else ())
     saved(home / "odd" / "partition_1", second, classes)
@@ -139,3 +135,28 @@ def test_a_data_set_of_the_hub_goes_by_its_name(home, capsys, monkeypatch):
     assert source.classes == 3 and len(set(source.user_train.tolist())) == 5
     assert sorted(source.x_train[:, 0].tolist()) == list(range(30)) and len(source.y_test) == 10
     assert "hf:some/none: cannot be read from Hugging Face's hub" in refused(capsys, "hf:some/none")
+
+
+@pytest.mark.parametrize("name", ["tiny_imagenet", "cinic10", "office_home"])
+def test_sets_of_the_hub_are_prepared_by_name_with_the_domains_as_owners(home, monkeypatch, name):
+    datasets = pytest.importorskip("datasets")
+    from cfljax.data import prepare
+
+    monkeypatch.chdir(home)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", home / "cache")
+    datasets.disable_progress_bars()
+    domain = {"domain": ["Art", "Product"] * 6} if name == "office_home" else {}
+    images = np.random.default_rng(0).integers(256, size=(12, 64, 64, 3), dtype=np.uint8)
+    made = datasets.Dataset.from_dict({"image": list(images), **domain, "label": [0, 1, 2] * 4})
+    features = {"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])}
+    made = made.cast(datasets.Features(features | ({"domain": datasets.Value("string")} if domain else {})))
+    place = home / prepare.HUB_SETS[name][0].removeprefix("hf:")
+    place.mkdir(parents=True)
+    made.to_parquet(place / "train.parquet")
+    if not domain:
+        made.to_parquet(place / ("valid.parquet" if name == "tiny_imagenet" else "test.parquet"))
+    prepared = [prepare.prepare(name), prepare.prepare(name)]  # the second finds the first
+    source = data.load(name)
+    assert prepared[0] == prepared[1] and source.x_train.shape[1:] == (64, 64, 3) and source.classes == 3
+    assert (len(source.y_test), source.user_train is None) == ((2, False) if domain else (12, True))

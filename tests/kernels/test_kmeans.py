@@ -6,7 +6,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from cfljax import keys
-from cfljax.kernels.kmeans import _distances, _gumbel, _lloyd, _plus_plus, kmeans
+from cfljax.kernels.kmeans import _distances, _lloyd, _plus_plus, kmeans
 from tests.kernels.compiled import compiled
 
 rng = np.random.default_rng(0)
@@ -101,11 +101,6 @@ def test_max_iter_limits_the_work():
     assert long.inertia < short.inertia
 
 
-def test_the_draws_of_seeding_are_gumbels():
-    draws = np.asarray(jax.jit(_gumbel)(KEY, np.int32(1), np.arange(20_000, dtype=np.int32)))
-    assert abs(draws.mean() - np.euler_gamma) < 0.04 and abs(draws.var() - np.pi**2 / 6) < 0.1
-
-
 def test_equally_good_clusterings_are_chosen_alike_in_any_order():
     """The corners of a square can be halved in two ways, equal but for rounding."""
     corners = np.array([[-1, -1], [-1, 1], [1, -1], [1, 1]], np.float32).repeat(4, axis=0)
@@ -137,3 +132,12 @@ def test_tiny_points_beside_padding_are_told_apart():
     wide = np.concatenate([points * np.float32(1e-25), np.zeros((7, 3), np.float32)])
     out = compiled(kmeans, KEY, wide, clusters=4, mask=np.arange(67) < 60)
     np.testing.assert_array_equal(out.labels[:60], compiled(kmeans, KEY, points, clusters=4).labels)
+
+
+def test_a_point_counts_by_its_weight():
+    points = np.float32([[0.0], [1.0], [4.0], [5.0]])
+    for weight, labels, centres in (([1, 1, 1, 1], [0, 0, 1, 1], [0.5, 4.5]), ([60, 60, 1, 1], [0, 1, 1, 1], [0.0, 69 / 62])):
+        found = kmeans(KEY, points, 2, weight=jnp.array(weight, jnp.float32))
+        assert found.labels.tolist() == labels and np.allclose(found.centres[:, 0], centres)
+        copies = KMeans(2, n_init=10, random_state=0).fit(np.repeat(points, weight, axis=0))
+        assert np.isclose(found.inertia, copies.inertia_, rtol=1e-4)

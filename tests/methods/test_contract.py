@@ -19,6 +19,7 @@ from tests.play import ROUNDS, on_nine, unlike
 
 NAMES = list(METHODS)
 NOT_FIXED_WITHOUT_STEPS = {
+    "fedbn": "batches move running statistics without a learning rate, too",
     "joint": "in each round with an empty cluster random devices are put elsewhere",
     "fedem": "mixtures follow the losses, whether models move or not",
     "fedrc": "mixtures follow the losses, whether models move or not",

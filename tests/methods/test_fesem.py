@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.local.parts import divide_model
 from tests import play, toy
@@ -10,23 +9,16 @@ from tests.reference import plain
 from tests.reference.fesem import authors, fesem, starts
 
 WORK = {"epochs": 2, "batch": 5}
-PORT = {"program": "fedgroup"}
 HIDDEN = 7
 LAST = np.arange(6 * HIDDEN + HIDDEN + 4, 6 * HIDDEN + HIDDEN + 4 + HIDDEN * 4)
 """Where the last kernel lies in a model of 6, HIDDEN and 4 numbers."""
 
 
-@pytest.mark.parametrize(
-    ("participants", "clusters", "compare", "columns", "seed", "anew"),
-    [
-        (12, 3, "last", LAST, 0, True),
-        (12, 2, "last", LAST, 1, False),
-        (4, 3, "last", LAST, 0, True),
-        (12, 3, "head", np.arange(LAST[0] - 4, LAST[-1] + 1), 0, False),
-        (12, 3, "dense_0", np.arange(LAST[0] - 4), 0, True),
-        (12, 3, "whole", np.arange(LAST[-1] + 1), 0, True),
-    ],
-)
+@pytest.mark.parametrize(("participants", "clusters", "compare", "columns", "seed", "anew"), [
+    (12, 3, "last", LAST, 0, True), (12, 2, "last", LAST, 1, False), (4, 3, "last", LAST, 0, True),
+    (12, 3, "head", np.arange(LAST[0] - 4, LAST[-1] + 1), 0, False), (12, 3, "dense_0", np.arange(LAST[0] - 4), 0, True),
+    (12, 3, "whole", np.arange(LAST[-1] + 1), 0, True),
+])  # fmt: skip
 def test_agrees_with_a_plain_program_of_the_authors(participants, clusters, compare, columns, seed, anew):
     whole = toy.federation("label_permutation", clients=12, groups=3, seed=4)
     options = {"clusters": clusters, "compare": compare, "model": toy.model(HIDDEN)}
@@ -44,18 +36,6 @@ def test_agrees_with_a_plain_program_of_the_authors(participants, clusters, comp
     np.testing.assert_array_equal(method.score(states[-1], whole, {}), states[-1].labels)
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"fesem_init": "own"}, 'fesem_init = "own": is for program = "fedgroup"; give that, too'),
-        ({"program": "fedgroup", "compare": "head"}, 'compare = "head": program = "fedgroup" compares whole models; leave out one'),
-    ],
-)
-def test_refuses_options_of_the_other_program(options, says):
-    with pytest.raises(SpecError, match=says):
-        read_spec({"data": {"name": "digits"}, "method": {"name": "fesem"} | options})
-
-
 def test_refuses_to_compare_what_never_reaches_the_server():
     kept = divide_model(toy.model(HIDDEN), [("head", "client")])
     with pytest.raises(SpecError, match=r'method.fesem.compare = "last": these weights never reach the server'):
@@ -64,20 +44,20 @@ def test_refuses_to_compare_what_never_reaches_the_server():
 
 @pytest.mark.parametrize(("average", "fesem_init"), [("uniform", "shared"), ("samples", "own")])
 def test_fedgroups_program_agrees_with_a_plain_loop_over_clients(average, fesem_init):
-    options = {"clusters": 3, "average": average, "fesem_init": fesem_init} | PORT
-    states, infos, method = play.rounds("fesem", federation(), lr=1.0, work=WORK, **options)
+    options = {"clusters": 3, "average": average, "fesem_init": fesem_init}
+    states, infos, method = play.rounds("fesem_flexcfl", federation(), lr=1.0, work=WORK, **options)
     net, clients = plain.Net(6, 4), plain.Clients(federation())
     w0, centres = starts(toy.model().init, 0, 3)
     wanted, own = fesem(net, clients, centres, w0, 0, 4, 5, 1.0, 5, 2, average, fesem_init)
     close(states, method, wanted)
-    np.testing.assert_allclose(states[-1].memory.own, own, atol=1e-5 * np.abs(own).max())
+    np.testing.assert_allclose(states[-1].memory, own, atol=1e-5 * np.abs(own).max())
     labels = np.asarray(states[-1].labels)
     if fesem_init == "shared":
         assert len(set(np.asarray(states[1].labels).tolist())) == 2  # unseen, and the centre nearest to w_0
     extra = 8 if fesem_init == "own" else 0
     assert [[int(n) for n in info.traffic] for info in infos[:2]] == [[5 + extra, 5 + extra, 0, 0], [5, 5, 0, 0]]
     part = states[1]
-    nearest = np.linalg.norm(np.asarray(part.memory.own)[:, None] - np.asarray(part.models)[None], axis=2).argmin(axis=1)
+    nearest = np.linalg.norm(np.asarray(part.memory)[:, None] - np.asarray(part.models)[None], axis=2).argmin(axis=1)
     chosen = np.asarray(method.score(part, federation(), {}))
     np.testing.assert_array_equal(chosen, np.where(np.asarray(part.labels) < 0, nearest, part.labels))
     assert (np.asarray(part.labels) < 0).any() and labels.min() >= -1
@@ -86,7 +66,7 @@ def test_fedgroups_program_agrees_with_a_plain_loop_over_clients(average, fesem_
 def test_clients_part_where_those_of_the_plain_program_do():
     """They start alike, at w_0, and join the same centre; that centre moves away, and those who come later join another one."""
     whole = toy.federation("classes", clients=12, groups=3, classes_per_client=2, seed=4)
-    states, _, method = play.rounds("fesem", whole, rounds=8, participants=3, lr=1.0, work=WORK, clusters=3, **PORT)
+    states, _, method = play.rounds("fesem_flexcfl", whole, rounds=8, participants=3, lr=1.0, work=WORK, clusters=3)
     w0, centres = starts(toy.model().init, 0, 3)
     wanted, _ = fesem(plain.Net(6, 4), plain.Clients(whole), centres, w0, 0, 8, 3, 1.0, 5, 2, "uniform", "shared")
     close(states, method, wanted)
@@ -95,9 +75,9 @@ def test_clients_part_where_those_of_the_plain_program_do():
 
 
 def test_no_centre_is_the_model_that_clients_start_at():
-    states, _, _ = play.rounds("fesem", federation(), rounds=0, work=WORK, clusters=3, **PORT)
+    states, _, _ = play.rounds("fesem_flexcfl", federation(), rounds=0, work=WORK, clusters=3)
     w0, centres = starts(toy.model().init, 0, 3)
-    np.testing.assert_allclose(states[0].memory.own, np.tile(w0, (8, 1)))
+    np.testing.assert_allclose(states[0].memory, np.tile(w0, (8, 1)))
     np.testing.assert_allclose(states[0].models, centres)
     apart = np.linalg.norm(np.array(centres)[:, None] - np.array([w0, *centres])[None], axis=2)
     assert (np.sort(apart, axis=1)[:, 1] > 0).all()
@@ -105,8 +85,8 @@ def test_no_centre_is_the_model_that_clients_start_at():
 
 def test_a_broken_client_keeps_its_last_weights():
     broken = toy.broken(federation(), 2)
-    options = {"clusters": 3, "average": "samples", "fesem_init": "own"} | PORT
-    states, infos, _ = play.rounds("fesem", broken, work=WORK, lr=1.0, **options)
+    options = {"clusters": 3, "average": "samples", "fesem_init": "own"}
+    states, infos, _ = play.rounds("fesem_flexcfl", broken, work=WORK, lr=1.0, **options)
     assert sum(int(info.nonfinite) for info in infos) > 0
-    assert np.isfinite(states[-1].models).all() and np.isfinite(states[-1].memory.own).all()
-    assert np.array_equal(states[-1].memory.own[2], states[0].memory.own[2])
+    assert np.isfinite(states[-1].models).all() and np.isfinite(states[-1].memory).all()
+    assert np.array_equal(states[-1].memory[2], states[0].memory[2])

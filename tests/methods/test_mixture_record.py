@@ -19,7 +19,7 @@ OF_OTHERS = ("fedamp", "pfedgraph")
 
 def test_only_methods_whose_clients_mix_models_say_so():
     model = toy.model(4)
-    made = {name: METHODS.entry(name).make(METHODS.check(name, {}, "method"), model, toy.solver(model)) for name in METHODS}
+    made = {name: play.prepared(name, model=play.OPTIONS.get(name, {}).get("model", model)).method for name in METHODS}
     assert {name for name in made if made[name].mixture or made[name].shares} == {*SOFT, *OF_OTHERS}
 
 

@@ -12,6 +12,7 @@ import cfljax
 from cfljax import keys, models
 from cfljax.errors import SpecError
 from cfljax.local.parts import divide_model
+from cfljax.models.flat import paths_of
 from cfljax.round.common import first_models
 from cfljax.types import Jobs, LocalStep, Plan
 from tests import play, toy
@@ -104,10 +105,13 @@ SEVERAL = [{"name": "ifca", "clusters": 2}, rarely("fedavg"), rarely({"name": "f
 
 @pytest.mark.parametrize("method", SEVERAL, ids=str)
 def test_a_users_resnet_trains(method):
-    out = cfljax.run(method, data=DATA, model=Residual(), rounds=4, epochs=2, batch=20, lr=0.1)
-    assert out.history["accuracy"].iloc[-1] > 0.3
-    assert all(np.asarray(out.params()[f"BatchNorm_{number}"]["running_var"]).max() != 1 for number in (0, 1))
-    assert np.array_equal(out.predict(0, np.zeros((2, 8, 8, 1)))[:1], out.predict(0, np.zeros((1, 8, 8, 1))))
+    models.MODELS.add("residual", lambda options, sample_shape, classes: Residual())
+    out = cfljax.run(method, data=DATA, model="residual", rounds=4, epochs=2, batch=20, lr=0.1)
+    assert out.history["accuracy"][-1] > 0.3
+    last = out.params(int(out.labels[0]))
+    assert (last["BatchNorm_0"]["running_var"] != 1).all() and (last["BatchNorm_1"]["running_mean"] != 0).any()
+    x = np.random.default_rng(0).random((9, 8, 8, 1))
+    assert np.array_equal(out.predict(0, x)[:1], out.predict(0, x[:1]))
 
 
 def test_a_run_of_fedbn_goes_on_from_a_checkpoint_with_the_same_bits():
@@ -121,22 +125,16 @@ def test_a_run_of_fedbn_goes_on_from_a_checkpoint_with_the_same_bits():
 def test_models_of_the_package_have_batch_normalisation_and_a_part_norm(name):
     small = {"cnn": {"channels": [3], "dense": [5]}, "mobilenet_v2": {"width": 0.1, "depth": 0.1}}.get(name, {"width": 4})
     model = models.build(name, small | {"norm": "batch"}, (8, 8, 1), 10)
-    running = [path.rpartition("/")[2] for path in model.statistics]
-    assert running.count("running_mean") == running.count("running_var") >= 1
-    assert all(
-        (leaf == 1).all() for leaf in jax.tree.leaves(model.unravel(model.init(keys.root(0)))) if leaf.ndim == 1 and leaf.any()
-    )
-    found = divide_model(model, (("norm", "client"), ("body", "all"), (model.statistics[0], "cluster")))
-    assert len(found.columns("client")) == 3 * len(found.columns("cluster")) * len(running) // 2 or name != "cnn"
-    plainly = models.build(name, small, (8, 8, 1), 10)
-    assert plainly.statistics == () and plainly.size == model.size - sum_of(model)
-
-
-def sum_of(model):
-    """How many numbers more a model has by batch normalisation."""
-    sizes = dict(zip(*zip(*[(path, leaf.size) for path, leaf in models.flat.paths_of(model)], strict=True), strict=True))
-    running = sum(sizes[path] for path in model.statistics)
-    return 2 * running if model.name == "cnn" else running
+    running, params = set(model.statistics), model.unravel(model.init(keys.root(0)))
+    sizes = {path: leaf.size for path, leaf in paths_of(model)}
+    norms = [path for path in sizes if "norm" in path]
+    assert len(norms) == 2 * len(running) and running < set(norms)
+    assert all((leaf == 0).all() or (leaf == 1).all() for leaf in jax.tree.leaves(params) if leaf.ndim == 1)
+    first = min(running)
+    found = divide_model(model, (("body", "all"), ("head", "all"), ("norm", "client"), (first, "cluster")))
+    assert len(found.columns("cluster")) == sizes[first]
+    assert len(found.home) == sum(sizes[path] for path in norms) - sizes[first]
+    assert models.build(name, small, (8, 8, 1), 10).statistics == ()
 
 
 @pytest.mark.parametrize(

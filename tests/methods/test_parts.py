@@ -12,8 +12,9 @@ from cfljax import keys, models
 from cfljax.config import Train
 from cfljax.errors import SpecError
 from cfljax.federation import cohort
-from cfljax.local.parts import divide_model, head_of
+from cfljax.local.parts import divide_model
 from cfljax.methods import METHODS
+from cfljax.models.flat import head_of
 from cfljax.registry.options import drop_traced, list_traced
 from cfljax.round.common import first_models
 from cfljax.round.parts import make_in_parts
@@ -193,6 +194,12 @@ def test_a_broken_client_keeps_its_own_part_and_moves_nobody():
 
 
 IN_PARTS = {"name": "ifca", "clusters": 2}
+OF_SERVERS = {"parts": {"head": "client"}, "freeze": "head", "server": {"name": "adam", "lr": 0.1}}
+OWN_SERVERS = [
+    (name, {key: value}, f"train.{key}.* with method.{name}: the step of the server is its own")
+    for name in ("scaffold", "feddyn")
+    for key, value in OF_SERVERS.items()
+]
 BODY_SIZE, HEAD_SIZE = 49, 32
 
 
@@ -245,6 +252,7 @@ def test_bytes_are_those_of_what_travels(method, train, down, up):
         ("fedbabu", {"schedule": "alternate"}, "train.schedule = .*does not train in the rounds"),
         ("fedavg", {"finetune_steps": -1}, "train.finetune_steps = -1: must be at least 0"),
         ({"name": "ifca", "clusters": "auto"}, {"freeze": "head"}, "train.freeze with method.ifca: .*number of clusters"),
+        *OWN_SERVERS,
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(method, train, told):

@@ -8,6 +8,7 @@ import pytest
 from cfljax import keys
 from cfljax.config import Train
 from cfljax.errors import SpecError
+from cfljax.kernels import host
 from cfljax.methods import METHODS
 from cfljax.round.common import first_models
 from tests import play, toy
@@ -202,3 +203,80 @@ def test_fedgwc_follows_the_plain_program(eps, gamma):
         own = np.flatnonzero(labels == k)
         assert np.allclose(np.asarray(out.states[-1].memory[0])[np.ix_(own, own)], w, atol=1e-5)
     assert len(models) == (1 if eps < 1 else 4)
+
+
+# WeCFL
+
+
+@pytest.mark.parametrize(
+    ("partition", "average", "participants"), [("dirichlet", "samples", 6), ("label_permutation", "uniform", 9)]
+)
+def test_wecfl_follows_the_plain_program(partition, average, participants):
+    options = {"alpha": 0.3} if partition == "dirichlet" else {"groups": 3}
+    made, model = toy.federation(partition, clients=9, seed=0, **options), toy.model(7)
+    w, last = np.asarray(first_models(keys.root(0), model, 1)[0], np.float64), np.arange(6 * 7 + 7 + 4, model.size)
+    out = play.rounds("wecfl", made, 4, participants, 0, lr=0.3, model=model, clusters=3, average=average)
+    models, labels = reference.wecfl(plain.Net(6, 4, 7), plain.Clients(made), w, last, 3, 4, participants, 0, average == "samples")
+    check(out, models, labels)
+    assert len(models) == 3
+
+
+# FedClust
+
+
+@pytest.mark.parametrize(
+    ("linkage", "threshold", "number"), [("average", 0.9, [2]), ("complete", 0.1, range(3, 8)), ("ward", 9.0, [1])]
+)
+def test_fedclust_follows_the_plain_program(linkage, threshold, number):
+    clients, key, model = plain.Clients(federation()), functools.partial(plain.round_key, SEED), toy.model(7)
+    net, w = plain.Net(6, 4, 7), np.asarray(first_models(keys.root(SEED), model, 1)[0], np.float64)
+    alone, last = keys.fold(keys.root(SEED), "pretrain"), np.arange(6 * 7 + 7 + 4, model.size)
+    local = [plain.fit(net, w, clients.train[i], plain.local_key(alone, i), 0.1, batch=5, epochs=3)[0][last] for i in ALL]
+    apart = np.array([[np.linalg.norm(a - b) for b in local] for a in local])
+    far = threshold * np.median(apart[np.triu_indices(CLIENTS, 1)])
+    labels = host_clusters.cut(apart, far, linkage)
+    start = np.tile(w, (labels.max() + 1, 1))
+    unchanged = lambda t, models, labels, updates: (models, labels)  # noqa: E731
+    models, labels = host_clusters.rounds(net, clients, start, labels, key, lambda t: plain.cohort(SEED, t, ALL, 5), unchanged, 3)
+    cut = {"unit": "absolute", "threshold": far} if linkage == "complete" else {"threshold": threshold}
+    options = {"linkage": linkage, "pretrain_epochs": 3} | cut
+    out = play.rounds("fedclust", federation(), 3, 5, SEED, model=model, **options)
+    check(out, models, labels)
+    assert [[int(n) for n in info.traffic] for info in out.infos] == [[5 + CLIENTS] * 2 + [0, 0]] + [[5, 5, 0, 0]] * 2
+    assert len(models) in number
+
+
+def test_fedclust_puts_a_late_client_where_its_layer_is_near():
+    late = toy.replace(federation(), arrive=np.array([0] * 6 + [2, 2], np.int32))
+    out = play.rounds("fedclust", late, 3, None, SEED, model=toy.model(7), pretrain_epochs=3)
+    assert out.labels(1)[6:].tolist() == [-1, -1]
+    assert host_clusters.renamed(out.labels()).tolist() == host_clusters.renamed(np.asarray(late.group)).tolist()
+
+
+# FLUX
+
+
+@pytest.mark.parametrize(("part", "seed"), [({"partition": "label_permutation", "groups": 2}, 1), ({"partition": "dirichlet"}, 3)])
+def test_flux_follows_the_plain_program(part, seed):
+    """Two clients come after the clustering."""
+    options = {"alpha": 0.3} if part["partition"] == "dirichlet" else {}
+    made = toy.replace(toy.federation(clients=10, seed=seed, **part, **options), arrive=np.array([0] * 8 + [3, 3], np.int32))
+    clients, model, net = plain.Clients(made), toy.model(7), plain.Net(6, 4, 7)
+    out = play.rounds("flux", made, 4, None, seed, model=model, cluster_after=2, max_clusters=10)
+    found, nearest = reference.flux(net, clients, out.models(2)[0].astype(np.float64), 4, np.arange(8))
+    before, own = np.array([0] * 8 + [-1, -1]), np.append(found, [-1, -1])
+    assert np.array_equal(out.labels(1), before) and np.array_equal(out.labels(2), own)
+    assert np.array_equal(out.labels()[8:], nearest[8:]) and len(set(found)) > 1
+    assert [int(info.traffic.floats_up) for info in out.infos] == [0, 0, 8 * (2 * 5 * 4 + 1), 0]  # 5 parts of 4 directions
+    w, key = np.asarray(first_models(keys.root(seed), model, 1)[0], np.float64), functools.partial(plain.round_key, seed)
+
+    def rule(t, models, labels, updates):
+        return (models, labels) if t != 2 else (dict.fromkeys(range(found.max() + 1), models[0]), own)
+
+    models, _ = host_clusters.rounds(net, clients, w, before, key, lambda t: np.arange(8), rule, 3)
+    assert max(np.abs(out.models(3)[k] - w).max() for k, w in models.items()) < 1e-5
+
+
+def test_the_elbow_is_kneedle_s():
+    assert host.elbow(np.array([1, 1.1, 1.2, 1.3, 5, 9])) == 3
+    assert host.elbow(np.arange(5.0)) == host.elbow(np.ones(5)) == 4

@@ -26,10 +26,11 @@ GUARDED = Sending(attack="sign_flip", robust="trimmed_mean")
 NEVER_SENDS = {"local", "fedproto"}
 IN_TURNS = {"fedrep"}
 """Methods whose work is given in epochs."""
-MOVES_ALONE = {"fedgroup", "ditto", "fesem", "joint", "fedsoft", "apfl", "pfedme", "fedrod", "fedala"}
+MOVES_ALONE = {"fedgroup", "ditto", "fesem", "fesem_flexcfl", "joint", "fedsoft", "apfl", "pfedme", "fedrod", "fedala"}
+"""Methods whose models change without what clients send."""
 QUICK = {"fedbcd"}
 """The one that adds up by itself; the others are `long`."""
-MORE = {"cfl_sattler": {"min_rounds": 9}, "fl_hc": {"warmup_rounds": 9}, "fesem": {"clusters": 1}}
+MORE = {"cfl_sattler": {"min_rounds": 9}, "fl_hc": {"warmup_rounds": 9}, "fesem": {"clusters": 1}, "fesem_flexcfl": {"clusters": 1}}
 """Do not regroup, and keep in one cluster what attackers could scatter."""
 
 

@@ -3,7 +3,7 @@
 from itertools import permutations
 
 import numpy as np
-from sklearn import cluster, manifold, metrics
+from sklearn import cluster, decomposition, manifold, metrics, neighbors, preprocessing
 
 from tests.reference import plain
 from tests.reference.host_clusters import cosine, renamed
@@ -251,3 +251,63 @@ def _parts(w, gamma, most):
         if (score := metrics.davies_bouldin_score(embedded, found)) < best:
             best, parts = score, found
     return parts
+
+
+def wecfl(net, clients, w, columns, clusters, rounds, participants, seed, by_samples):
+    """(Models, labels) after all rounds: K-means counts a client by its samples, and clusters keep their names."""
+    models, labels = {0: w}, np.zeros(len(clients.uid), int)
+    for t in range(rounds):
+        ids, key = plain.cohort(seed, t, clients.uid, participants), plain.round_key(seed, t)
+        starts = [(models[labels[i]], clients.train[i], plain.local_key(key, clients.uid[i])) for i in ids]
+        trained = np.array([plain.fit(net, *each, 0.3, batch=5)[0] for each in starts])
+        weight = clients.size[ids] if by_samples else np.ones(len(ids))
+        found = cluster.KMeans(clusters, n_init=20, random_state=0).fit(trained[:, columns], sample_weight=weight).labels_
+        order, free, names = np.argsort(clients.uid[ids]), set(range(clusters)), {}
+        found[order] = renamed(found[order])
+        pairs = [(-sum((found == new) & (labels[ids] == old)), new, old) for new in range(clusters) for old in range(clusters)]
+        for _, new, old in sorted(pairs):
+            if new not in names and old in free:
+                names[new] = old
+                free.remove(old)
+        labels[ids] = [names[k] for k in found]
+        for k in set(labels[ids]):
+            own = labels[ids] == k
+            models[k] = plain.average(trained[own], weight[own])
+    return models, labels
+
+
+def flux(net, clients, w, classes, here):
+    """(Clusters of the clients `here`, the nearest cluster of all clients by what needs no label) at the model w."""
+    latent = []
+    for x, _ in clients.train:
+        b, k = net.layers(w)[0]
+        latent.append(np.maximum(x @ k + b, 0))
+    top = 1.02 * max(latent[i].max() for i in here)
+    pca = decomposition.PCA(classes, svd_solver="full").fit(np.random.RandomState(1).uniform(0, top, (200, latent[0].shape[1])))
+    rows = []
+    for z, (_, y) in zip(latent, clients.train, strict=True):
+        some = [pca.transform(z)] + [pca.transform(z[y == c]) if sum(y == c) > 1 else None for c in range(classes)]
+        moments = [[[-1.0] * classes if a is None else of(a, axis=0) for a in some] for of in (np.mean, np.std)]
+        rows.append(np.concatenate([moments[0][0], moments[1][0], *moments[0][1:], *moments[1][1:]]))
+    rows = np.array(rows)
+    for at in range(0, rows.shape[1], classes):
+        scaler = preprocessing.MinMaxScaler().fit(rows[here, at : at + classes].reshape(-1, 1))
+        rows[:, at : at + classes] = scaler.transform(rows[:, at : at + classes].reshape(-1, 1)).reshape(-1, classes)
+    near = np.sort(neighbors.NearestNeighbors(n_neighbors=2).fit(rows[here]).kneighbors(rows[here])[0][:, 1])
+    n = len(near)
+    curve = [(near[-1] - near[n - 1 - i]) / (near[-1] - near[0]) - i / (n - 1) for i in range(n)]
+    knee, bound = 0, -9.0
+    for i in range(n - 1):
+        beside = curve[max(i - 1, 0) : i + 2]
+        knee, bound = (i, curve[i] - 1 / (n - 1)) if curve[i] == max(beside) else (knee, bound)
+        bound = 0.0 if curve[i] == min(beside) and bound > -9 else bound
+        if curve[i + 1] < bound:
+            break
+    else:
+        knee = 0
+    found = cluster.DBSCAN(eps=near[n - 1 - knee] * (1 + 1e-9), min_samples=2).fit(rows[here]).labels_
+    alone = np.flatnonzero(found < 0)
+    found[alone] = found.max() + 1 + np.arange(len(alone))
+    found = renamed(found)
+    centres = [rows[here][found == k, : 2 * classes].mean(axis=0) for k in range(found.max() + 1)]
+    return found, np.array([np.argmin([np.linalg.norm(row[: 2 * classes] - c) for c in centres]) for row in rows])

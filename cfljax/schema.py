@@ -1,0 +1,5 @@
+"""`python -m cfljax.schema`: the command is in cfljax/commands/schema.py."""
+
+from pkgutil import resolve_name
+
+resolve_name("cfljax.commands.cli:run_module")("schema")
