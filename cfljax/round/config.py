@@ -68,6 +68,8 @@ class MethodConfig:
     one_sum = False
     """Whether each round makes one sum over all participants public and nothing else that tells who they were, and what a client
     sends does not depend on when it was drawn before. Not inherited."""
+    counts_labels = ""
+    """Why samples must not have several labels, for the message; "": they may."""
     needs_clients = True
     """Whether more `clusters` than clients that train are refused."""
     vectors_kept = 0
@@ -119,6 +121,8 @@ class MethodConfig:
 
     def check_labels(self, where: str) -> None:
         """Raise SpecError if a sample must have one label. It is called where samples have several. `where`: as for `check`."""
+        if self.counts_labels:
+            raise SpecError(f'method.name = "{where.removeprefix("method.")}": {self.counts_labels}')
 
     @property
     def without(self) -> dict[str, str]:
