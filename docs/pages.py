@@ -32,8 +32,8 @@ from cfljax.registry.options import show
 DOCS = Path(__file__).parent
 HEAD = ("key", "value", "default", "what")
 MADE = "<!-- written by: python docs/pages.py -->\n"
-SHARED = 4  # entries of a registry that have a row of options, for it to be written once
-NO_READING = "Here: the same. Option: `average`."
+SHARED = 3  # entries of a registry that have a row of options, for it to be written once
+NO_READING = re.compile(r"Here: the same\. Option: (none|`average`)\.$")
 IN_LIST = 55  # characters of what is sent that the list of methods says as well
 KINDS = {int: "integer", float: "number", str: "text", bool: "true, false", dict: "table", type(None): ""}
 LATE = [
@@ -74,8 +74,8 @@ CODES = [
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """Return a table in Markdown. Examples in braces become code, because mkdocs takes `{ … }` for attributes of the cell."""
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join("| " + " | ".join(coded(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+    lines = ["| " + " | ".join(coded(cell).replace("|", "\\|") for cell in line) + " |" for line in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
 def coded(text: str) -> str:
@@ -241,7 +241,7 @@ def methods() -> str:
         sent = [f"Sent each round: {each.communication}"] if len(each.communication) > IN_LIST else []
         parts += [f"## {each.name}", "", *([" ".join(paper + sent), ""] if paper + sent else [])]
         parts += [options(METHODS.entry(each.name).options, shared, "#shared-options"), ""]
-        parts += readings_of([reading for reading in each.readings if reading not in common and not reading.endswith(NO_READING)])
+        parts += readings_of([reading for reading in each.readings if reading not in common and not NO_READING.search(reading)])
     return "\n".join(parts)
 
 

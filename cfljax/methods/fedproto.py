@@ -29,9 +29,8 @@ import numpy as np
 from cfljax.devices.spread import spread
 from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
-from cfljax.local.gradients import gather_batch
 from cfljax.local.schedule import job_owners, job_samples
-from cfljax.local.train import Position, make_stepper, start_at
+from cfljax.local.train import Position, gather_batch, make_stepper, start_at
 from cfljax.models.features import with_features
 from cfljax.models.flat import head_of, part_of
 from cfljax.round.recipes import Ask, GradientAt, OwnModels, OwnSteps, Peers, StepRule, entry, jobs_from, option

@@ -46,11 +46,6 @@ def test_the_same_command_measures_only_what_the_file_lacks(device):
     assert sorted(row["piece"] for row in device.rows() if "reason" not in row) == ["table", "wide-W1", "wide-W2"]
 
 
-def test_no_piece_begins_when_the_time_is_over(device, capsys):
-    assert device.start("--seconds", "-1") == 0
-    assert not device.asked and "agreement and later pieces are left" in capsys.readouterr().out
-
-
 def test_unknown_pieces_and_tables(device, capsys):
     with pytest.raises(SystemExit, match="wide-W9"):
         device.start("--only", "wide-W9")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks import compare, judge, setup_peers
-from benchmarks.measure import KEYS, System, SystemFailed, by_turns, row, write_rows
-from benchmarks.shared import contents, run_of, stand_in
+from benchmarks.measure import KEYS, System, SystemFailed, by_turns, row
+from benchmarks.shared import contents, run_of
 from benchmarks.workloads import WORKLOADS, layers_of_resnet, operations
 from cfljax.devices.machine import describe_machine
 from cfljax.experiment import assemble
@@ -166,27 +166,6 @@ def test_systems_take_turns_and_one_that_fails_stops_no_other(tmp_path, shared):
         assert set(models.files) == {name[5:] for name in shared if name.startswith("init/")}
 
 
-def test_a_turn_of_several_rounds_is_told_once_in_seconds_per_round(tmp_path, monkeypatch):
-    import io
-
-    sys.path.insert(0, str(Path(compare.__file__).parent / "peers"))
-    try:
-        import protocol
-    finally:
-        sys.path.pop(0)
-    np.savez(tmp_path / "toy.npz", **contents(TOY, 6, None, turn=3))
-    stage = protocol.Stage.__new__(protocol.Stage)
-    protocol.Shared.__init__(stage, str(tmp_path / "toy.npz"))
-    said: list[dict] = []
-    clock = iter([100.0, 106.0, 200.0, 209.0])
-    stage._began, stage._done = 0.0, 0
-    stage._say = lambda **what: said.append(what)
-    monkeypatch.setattr(protocol.sys, "stdin", io.StringIO("go\ngo\n"))
-    monkeypatch.setattr(protocol.time, "perf_counter", lambda: next(clock))
-    assert sum(1 for _ in stage.rounds()) == 6
-    assert said == [{"seconds": 2.0}, {"seconds": 3.0}]
-
-
 def test_a_system_that_does_not_start_says_why(tmp_path, shared):
     np.savez(tmp_path / "toy.npz", **shared)
     program = tmp_path / "broken.py"
@@ -200,25 +179,6 @@ def test_accuracies_too_far_apart_are_told(capsys):
     assert not compare.agree(rows, "toy")
     assert "DO NOT AGREE" in capsys.readouterr().out
     assert compare.agree(rows[:1], "toy")
-
-
-def test_rows_have_no_nan_and_files_are_whole(tmp_path):
-    rows = [row("toy", "a", {}, median_s=float("nan"), accuracy=1 / 3)]
-    write_rows(rows, tmp_path / "deep" / "rows.json")
-    assert json.loads((tmp_path / "deep" / "rows.json").read_text())[0]["median_s"] is None
-    assert [file.name for file in (tmp_path / "deep").iterdir()] == ["rows.json"]
-    with pytest.raises(ValueError, match="speed"):
-        row("toy", "a", {}, speed=1.0)
-
-
-def test_the_stand_in_has_the_shapes_of_the_real_thing(monkeypatch):
-    from benchmarks import shared as module
-
-    monkeypatch.setattr(module, "SIZES", {"mnist": (60, 20), "cifar10": (60, 20)})
-    for name, shape in module.SHAPES.items():
-        made = stand_in(name)
-        assert made["x_train"].shape == (60, *shape) and made["x_train"].dtype == np.uint8
-        assert set(np.unique(made["y_train"])) <= set(range(10))
 
 
 def test_unknown_names_are_an_error_of_one_line(capsys):

@@ -15,11 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.compiled import STEPS, TARGETS, below, compile_programs, computations, kernels, step_bodies
 
 SPEC = {
-    "data": {"name": "digits", "partition": "rotated", "groups": 4, "clients": 40},
-    "model": {"name": "mlp", "hidden": [64]},
-    "train": {"rounds": 20, "epochs": 2, "batch": 10, "lr": 0.1, "participation": 0.5, "eval_every": 10},
-    "seeds": [0, 1],
-}
+    "data": {"name": "digits", "partition": "rotated", "groups": 4, "clients": 40}, "model": {"name": "mlp", "hidden": [64]},
+    "train": {"rounds": 20, "epochs": 2, "batch": 10, "lr": 0.1, "participation": 0.5, "eval_every": 10}, "seeds": [0, 1],
+}  # fmt: skip
 METHODS = {"fedavg": {}, "ifca": {"clusters": 4}}
 COLLECTIVES = r" (all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|collective-broadcast)(-start)?\("
 

@@ -35,16 +35,10 @@ def test_ranges_of_seeds(written, values):
     assert [run.seed for run in runs(spec(seeds=written))] == values
 
 
-@pytest.mark.parametrize(
-    ("written", "values"),
-    [
-        ("log(1e-4, 1e-1, 4)", [1e-4, 1e-3, 1e-2, 1e-1]),
-        ("lin(0, 1, 5)", [0, 0.25, 0.5, 0.75, 1]),
-        ("log(0.5, 2, 1)", [0.5]),
-        (["log(1, 100, 2)", 7], [1, 100, 7]),
-        (1, [1.0]),
-    ],
-)
+@pytest.mark.parametrize(("written", "values"), [
+    ("log(1e-4, 1e-1, 4)", [1e-4, 1e-3, 1e-2, 1e-1]), ("lin(0, 1, 5)", [0, 0.25, 0.5, 0.75, 1]), ("log(0.5, 2, 1)", [0.5]),
+    (["log(1, 100, 2)", 7], [1, 100, 7]), (1, [1.0]),
+])  # fmt: skip
 def test_ranges_of_numbers_have_no_rounding_dust(written, values):
     assert _numbers(runs(spec(train={"lr": written})), "lr") == values
 
@@ -115,23 +109,13 @@ def test_include_is_the_grid_once_more_with_values_laid_over():
     assert [r.options.clusters for r in runs(table)] == [1, 3, 1, 5, 3]
 
 
-@pytest.mark.parametrize(
-    ("rule", "left"),
-    [
-        ({"method": "ifca"}, 4),
-        ({"method": "ifca", "train.lr": 0.1}, 8),
-        ({"method": {"ifca": {"clusters": 2}}}, 8),
-        ({"method.clusters": [2, 3]}, 4),
-        ({"method.ifca.clusters": "2:4", "seed": 0}, 8),
-        ({"train": {"lr": [0.1, 0.2]}, "seeds": "0:1"}, 6),
-        ({"train.momentum": 0, "method": ["fedavg", "none"]}, 8),
-        ({"train.momentum": 0.9}, 12),
-        ({"data.name": "digits", "data.partition": "iid", "seed": 1}, 6),
-        ({"method.fedprox.mu": 1}, 12),
-        ({"model": "mlp", "model.hidden": [200], "seed": 0}, 6),
-        ({"train.optimizer.name": "sgd", "train.lr": 0.1}, 6),
-    ],
-)
+@pytest.mark.parametrize(("rule", "left"), [
+    ({"method": "ifca"}, 4), ({"method": "ifca", "train.lr": 0.1}, 8), ({"method": {"ifca": {"clusters": 2}}}, 8),
+    ({"method.clusters": [2, 3]}, 4), ({"method.ifca.clusters": "2:4", "seed": 0}, 8),
+    ({"train": {"lr": [0.1, 0.2]}, "seeds": "0:1"}, 6), ({"train.momentum": 0, "method": ["fedavg", "none"]}, 8),
+    ({"train.momentum": 0.9}, 12), ({"data.name": "digits", "data.partition": "iid", "seed": 1}, 6), ({"method.fedprox.mu": 1}, 12),
+    ({"model": "mlp", "model.hidden": [200], "seed": 0}, 6), ({"train.optimizer.name": "sgd", "train.lr": 0.1}, 6),
+])  # fmt: skip
 def test_exclude_drops_what_a_rule_matches(rule, left):
     methods = ["fedavg", {"name": "ifca", "clusters": [2, 3]}]
     table = spec(method=methods, train={"lr": [0.1, 0.2]}, seeds="0:2", exclude=[rule])

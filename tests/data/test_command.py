@@ -138,19 +138,12 @@ def test_thousands_of_clients_make_a_picture_of_bounded_size(tmp_path):
 
 
 WRONG = {
-    "describe nonesuch": (4, "nonesuch.npz"),
-    "describe toyy": (4, 'did you mean "toy"?'),
-    "describe ../toy": (2, "a name has letters"),
-    "describe toy --set data.partitoin=iid": (2, 'did you mean "partition"'),
-    "describe toy --set data.clients=-1": (2, "data.clients"),
-    "describe toy --set data.clients=2,4": (2, "one value per option"),
-    "describe toy --set train.lr=1": (2, "only options of the data table"),
-    "describe toy --set data.clients=41": (2, "at most 40"),
-    "describe": (2, "name"),
-    "lst": (2, "list"),
-    "prepare": (2, "name"),
-    "": (2, "list"),
-}
+    "describe nonesuch": (4, "nonesuch.npz"), "describe toyy": (4, 'did you mean "toy"?'),
+    "describe ../toy": (2, "a name has letters"), "describe toy --set data.partitoin=iid": (2, 'did you mean "partition"'),
+    "describe toy --set data.clients=-1": (2, "data.clients"), "describe toy --set data.clients=2,4": (2, "one value per option"),
+    "describe toy --set train.lr=1": (2, "only options of the data table"), "describe toy --set data.clients=41": (2, "at most 40"),
+    "describe": (2, "name"), "lst": (2, "list"), "prepare": (2, "name"), "": (2, "list"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("line", WRONG)

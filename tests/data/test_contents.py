@@ -12,14 +12,13 @@ import pytest
 
 import cfljax
 from cfljax.config import read_spec
-from cfljax.data import files, mapped, npz, prepared
+from cfljax.data import mapped, npz
 from cfljax.errors import DataError, SpecError
 from cfljax.registry import checksums
 from cfljax.registry.options import option
 from cfljax.report.configurations import collect
 from cfljax.types import Parts
 from tests.data.test_files import idx_folder
-from tests.launch.processes import in_turn
 
 SMALL = {"model": "mclr", "train": {"rounds": 1, "lr": 0.5}, "method": "fedavg"}
 
@@ -71,13 +70,11 @@ def id_of(*arguments, **options):
 
 
 KINDS = {
-    "mine": lambda folder: write(folder / "mine.npz").parent,
-    "idx": lambda folder: idx_folder(folder / "idx") or folder,
-    "leaf": lambda folder: leaf(folder / "leaf").parent,
-    "cifar100": lambda folder: cifar(folder / "cifar100").parent,
+    "mine": lambda folder: write(folder / "mine.npz").parent, "idx": lambda folder: idx_folder(folder / "idx") or folder,
+    "leaf": lambda folder: leaf(folder / "leaf").parent, "cifar100": lambda folder: cifar(folder / "cifar100").parent,
     "imported": lambda folder: mapped.write(npz.read("a", write(folder / "a.npz")), folder / "imported", [], "a") or folder,
     "toy": lambda folder: tfds(folder / "toy").parent,
-}
+}  # fmt: skip
 UNREAD = {"a.npz", "cfljax.json"}
 """What `imported` was made from, and its manifest."""
 
@@ -162,29 +159,6 @@ def test_a_file_that_is_replaced_within_one_process_is_read_again(tmp_path):
 
     found = [loss() for seed in (0, 1, 0) if write(file, seed)]
     assert found[0] == found[2] != found[1]
-
-
-def test_what_has_changed_since_the_id_was_made_is_refused_in_one_line(tmp_path):
-    file = write(tmp_path / "mine.npz")
-    (run,) = runs("mine", file)
-    assert run.id
-    write(file, seed=1)
-    with pytest.raises(DataError, match='^data "mine": has changed since the runs were planned; start the sweep again$'):
-        run.data.load()
-
-
-def test_missing_data_is_one_line_and_the_last_thing_that_is_noticed(tmp_path):
-    flags = ["sweep", "--set", "data=nowhere", "--set", "method=fedavg", "--out", tmp_path / "r"]
-    *missing, wrong = in_turn(flags, [*flags, "--dry-run"], [*flags, "--set", "train.lr=-1"])
-    assert all(line.count("\n") == 1 for _, _, line in (*missing, wrong))
-    for code, _, line in missing:
-        assert code == 4 and 'data.name = "nowhere": not found' in line
-    assert wrong[0] == 2 and "train.lr" in wrong[2]
-
-
-def test_a_path_for_data_that_reads_no_files_is_an_error():
-    with pytest.raises(DataError, match='"digits" is built in and reads no files'):
-        id_of("digits", "elsewhere")
 
 
 # --- sums are made once ------------------------------------------------------------------------------------------------------
@@ -371,9 +345,3 @@ def test_a_word_that_is_wrong_is_noticed_before_files_are_looked_for():
     with pytest.raises(SpecError, match="data.normalise"):
         runs("nowhere", normalise="pixels")
     assert runs("nowhere")
-
-
-def test_finding_gives_the_files_that_are_read(tmp_path):
-    folder = tfds(tmp_path / "toy")
-    assert [role for role, _ in prepared.files(folder / "1.0.0")] == sorted(f.name for f in (folder / "1.0.0").iterdir())
-    assert [file for _, file in files.find("mine", str(write(tmp_path / "mine.npz"))).files()] == [tmp_path / "mine.npz"]

@@ -13,11 +13,9 @@ from cfljax.errors import DataError
 def arrays(**change):
     rng = np.random.default_rng(0)
     made = {
-        "x_train": rng.integers(0, 256, (20, 4, 4), np.uint8),
-        "y_train": (np.arange(20) % 5).astype(np.uint8),
-        "x_test": rng.integers(0, 256, (10, 4, 4), np.uint8),
-        "y_test": (np.arange(10) % 5).astype(np.uint8),
-    } | change
+        "x_train": rng.integers(0, 256, (20, 4, 4), np.uint8), "y_train": (np.arange(20) % 5).astype(np.uint8),
+        "x_test": rng.integers(0, 256, (10, 4, 4), np.uint8), "y_test": (np.arange(10) % 5).astype(np.uint8),
+    } | change  # fmt: skip
     return {k: v for k, v in made.items() if v is not None}
 
 

@@ -112,7 +112,7 @@ def test_decoded_images_are_kept_until_the_files_change(made, tmp_path, monkeypa
     np.testing.assert_array_equal(data.load("toy_shapes", path=str(tmp_path)).x_train, first.x_train)
     shard = next((tmp_path / "toy_shapes" / "1.2.0").glob("*train*"))
     shard.write_bytes(shard.read_bytes()[:100])
-    with pytest.raises(DataError, match="train: cannot be read"):
+    with pytest.raises(DataError, match="train: cannot be read.*prepare it again"):
         data.load("toy_shapes", path=str(tmp_path))
 
 
@@ -173,12 +173,6 @@ def test_a_class_of_somebody_else_is_not_imported(made, tmp_path):
 def test_damaged_prepared_files_are_one_line(made, tmp_path):
     shutil.copytree(made[0] / "toy_shapes", tmp_path / "toy_shapes")
     folder = tmp_path / "toy_shapes" / "1.2.0"
-    shard = next(folder.glob("*train*"))
-    whole = shard.read_bytes()
-    shard.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match="train: cannot be read.*prepare it again"):
-        data.load("toy_shapes", path=str(tmp_path))
-    shard.write_bytes(whole)
     (folder / "dataset_info.json").write_text("{")
     with pytest.raises(DataError, match="cannot be read as JSON"):
         data.load("toy_shapes", path=str(tmp_path))

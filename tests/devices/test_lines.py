@@ -11,11 +11,9 @@ from cfljax.federation.gather import insertion_points, samples
 from tests import machines
 
 IMAGES = {
-    "data": {"name": "digits", "partition": "rotated", "groups": 2, "clients": 8},
-    "model": {"name": "mlp", "hidden": [16]},
-    "method": [{"name": "ifca", "clusters": 2}],
-    "train": {"rounds": 2, "batch": 10},
-}
+    "data": {"name": "digits", "partition": "rotated", "groups": 2, "clients": 8}, "model": {"name": "mlp", "hidden": [16]},
+    "method": [{"name": "ifca", "clusters": 2}], "train": {"rounds": 2, "batch": 10},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

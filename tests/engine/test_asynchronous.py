@@ -234,16 +234,10 @@ def test_what_stays_at_home_changes_when_the_update_arrives():
     assert len(landed) == 2 and (own[landed] != begun[0]).any(axis=1).all()
 
 
-@pytest.mark.parametrize(
-    "work",
-    [
-        {"sending": Sending("topk", 0.3, feedback=True)},
-        rarely({"sending": Sending(robust="median")}),
-        rarely({"sending": Sending(attack="sign_flip")}),
-        rarely({"lanes": 3}),
-    ],
-    ids=["feedback", "robust", "attack", "lanes"],
-)
+@pytest.mark.parametrize("work", [
+    {"sending": Sending("topk", 0.3, feedback=True)}, rarely({"sending": Sending(robust="median")}),
+    rarely({"sending": Sending(attack="sign_flip")}), rarely({"lanes": 3}),
+], ids=["feedback", "robust", "attack", "lanes"])  # fmt: skip
 def test_with_what_happens_to_updates_it_is_still_a_round_if_all_are_waited_for(work):
     hyper = {"attack.share": 0.25, "attack.factor": 2.0}
     waiting, buffered = (one(buffer=buffer, work=work, hyper=hyper, rounds=4) for buffer in (None, PLACES))

@@ -117,16 +117,10 @@ def test_stragglers_do_fewer_steps_and_nobody_waits_for_who_drops_out():
     assert clocked(more={"dropout": 1.0}).history["clock_s"].tolist() == [0.0] * (ROUNDS + 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "sent", "options"),
-    [
-        ("ifca", {"down": 2}, {"clusters": 2}),
-        rarely("local", {"down": 0, "up": 0}, {}),
-        rarely("ditto", {"often": 2}, {}),
-        ("fedem", {"down": 2, "up": 2, "often": 2}, {"clusters": 2}),
-        rarely("scaffold", {"down": 2, "up": 2}, {}),
-    ],
-)
+@pytest.mark.parametrize(("name", "sent", "options"), [
+    ("ifca", {"down": 2}, {"clusters": 2}), rarely("local", {"down": 0, "up": 0}, {}), rarely("ditto", {"often": 2}, {}),
+    ("fedem", {"down": 2, "up": 2, "often": 2}, {"clusters": 2}), rarely("scaffold", {"down": 2, "up": 2}, {}),
+])  # fmt: skip
 def test_what_a_method_sends_and_trains_takes_its_time(name, sent, options):
     out = clocked(name, **options)
     np.testing.assert_allclose(out.history["clock_s"], reference.walk([expected(**sent)] * ROUNDS)[0], rtol=1e-5)

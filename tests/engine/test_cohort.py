@@ -68,13 +68,8 @@ def test_the_highest_of_many_scores_are_those_of_a_full_sort():
     random = rng.integers(0, 2**31, 40_000)
     few = np.where(rng.random(40_000) < 0.004, random, -1)
     cases = [
-        random,
-        random // 2**20 * 2**20,
-        np.where(rng.random(40_000) < 0.3, random, -1),
-        few,
-        np.full(40_000, 7),
-        -np.ones(40_000),
-    ]
+        random, random // 2**20 * 2**20, np.where(rng.random(40_000) < 0.3, random, -1), few, np.full(40_000, 7), -np.ones(40_000),
+    ]  # fmt: skip
     quick, full = jax.jit(cohort.select_highest, static_argnums=1), jax.jit(lambda s: jax.lax.top_k(s, 100)[1])
     for scores in cases:
         scores = jnp.asarray(scores, jnp.int32)

@@ -15,6 +15,7 @@ from tests.often import rarely
 BLOBS = {"name": "blobs", "samples": 240, "features": 6, "classes": 4, "clients": 6, "partition": "quantity"}
 TRAIN = {"rounds": 4, "lr": 0.2, "participation": 4, "clock": {"step_ms": 20, "down_mbps": 1, "up_mbps": 0.1}}
 SOME = {"buffer": 2}
+LATE = {"arrive": {"clients": 2, "round": 2}}
 
 
 def runs(table=SOME, method="fedavg", data=None, seeds=(0,), **train):
@@ -22,14 +23,6 @@ def runs(table=SOME, method="fedavg", data=None, seeds=(0,), **train):
     return read_spec(
         {"data": BLOBS | (data or {}), "model": "mclr", "train": train, "method": [method], "seeds": list(seeds)}
     ).runs()
-
-
-def test_a_run_without_it_keeps_its_id():
-    (plainly,), (none,), (some,) = runs(None), runs("none"), runs()
-    assert plainly.id == none.id != some.id and "asynchronous" not in plainly.resolved()["train"]
-    written = {"buffer": 2, "staleness": "polynomial", "exponent": 0.5}
-    assert runs(written)[0].id == some.id and some.resolved()["train"]["asynchronous"] == written
-    assert runs({"buffer": 2, "staleness": "hinge"})[0].train.buffered.slope == 10
 
 
 @pytest.mark.parametrize(
@@ -92,10 +85,8 @@ def test_gradients_over_the_participants_of_a_round_are_refused():
 def test_numbers_share_a_program_and_buffers_have_their_own():
     grid = runs({"buffer": 2, "exponent": [0.0, 0.5, 1.0]}, seeds=(0, 1))
     assert len(grid) == 6 and len({batch.program for batch in make_batches(grid, 100)}) == 1
-    assert (
-        len({batch.program for batch in make_batches(grid + runs({"buffer": 3}) + runs({"buffer": 2, "staleness": "none"}), 9)})
-        == 3
-    )
+    others = runs({"buffer": 3}) + runs({"buffer": 2, "staleness": "none"})
+    assert len({batch.program for batch in make_batches(grid + others, 9)}) == 3
 
 
 def test_memory_and_communication_are_told_before():
@@ -123,9 +114,7 @@ def test_the_history_says_how_old_updates_were_and_whose():
         rarely("ifca", {"stop": {"patience": 1, "metric": "train_loss"}, "rounds": 9}, {}),
         ("oracle", {}, {"partition": "label_permutation", "groups": 2, "drift": {"at": [2], "share": 0.5}}),
         rarely("fedgroup", {"compress": {"name": "topk", "keep": 0.2, "feedback": True}}, {}),
-        rarely(
-            "one_shot", {"robust": "median", "attack": {"name": "label_flip", "share": 0.2}}, {"arrive": {"clients": 2, "round": 2}}
-        ),
+        rarely("one_shot", {"robust": "median", "attack": {"name": "label_flip", "share": 0.2}}, LATE),
         rarely("fedprox", {"privacy": {"clip": 0.5}, "stragglers": 0.4, "dropout": 0.2}, {"validation": 0.2}),
     ],
     ids=str,

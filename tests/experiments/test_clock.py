@@ -28,13 +28,6 @@ def runs(*args, **more):
     return read_spec(spec(*args, **more)).runs()
 
 
-def test_a_run_without_a_clock_keeps_its_id():
-    (plain,), (none,), (clocked,) = runs(), runs("none"), runs({})
-    assert plain.id == none.id != clocked.id
-    assert "clock" not in plain.resolved()["train"]
-    assert runs({"spread": 1.0, "speed": "lognormal"})[0].id == clocked.id
-
-
 @pytest.mark.parametrize(
     ("clock", "told"),
     [
@@ -77,13 +70,8 @@ def test_seeds_meet_the_same_devices_unless_they_draw_the_data():
 
 
 def _run(seed=0, data=None, clock=None, method="fedavg"):
-    return {
-        "data": BLOBS | (data or {}),
-        "model": "mclr",
-        "method": method,
-        "train": TRAIN | {"clock": clock or CLOCK},
-        "seed": seed,
-    }
+    train = TRAIN | {"clock": clock or CLOCK}
+    return {"data": BLOBS | (data or {}), "model": "mclr", "method": method, "train": train, "seed": seed}
 
 
 def test_the_record_has_the_time_its_cost_and_the_time_to_the_target():

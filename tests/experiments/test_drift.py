@@ -30,12 +30,9 @@ from tests.reference.drift import Turning
 DIGITS = {"name": "digits", "partition": "rotated", "groups": 2, "clients": 6, "samples_per_client": 30}
 BLOBS = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2, "clients": 12}
 QUICK = {
-    "fl_hc": {"threshold": 1.0, "warmup_rounds": 1},
-    "cfl_sattler": {"min_rounds": 1, "eps1": 10.0, "eps2": 0.0, "split_every": 2},
-    "scaffold": {"groups": "true"},
-    "feddyn": {"groups": "true"},
-    "joint": {"local_steps": 2},
-}
+    "fl_hc": {"threshold": 1.0, "warmup_rounds": 1}, "cfl_sattler": {"min_rounds": 1, "eps1": 10.0, "eps2": 0.0, "split_every": 2},
+    "scaffold": {"groups": "true"}, "feddyn": {"groups": "true"}, "joint": {"local_steps": 2},
+}  # fmt: skip
 KEEP_NOT = {"keep": False}
 TRAIN = {"rounds": 6, "lr": 0.2, "participation": 1.0, "batch": 10}
 
@@ -218,19 +215,22 @@ def test_confusions_are_of_what_a_client_sees_at_the_end():
 
 
 @pytest.mark.long
-def test_an_optimiser_of_the_server_and_shared_parts_leave_the_true_groups_to_the_method():
+@pytest.mark.parametrize("train", [
+    {"server": {"name": "adam", "lr": 0.01}}, {"parts": {"dense_0/bias": "client"}},
+    {"compress": {"name": "topk", "keep": 0.2, "feedback": True}},
+])  # fmt: skip
+def test_an_optimiser_of_the_server_shared_parts_and_what_clients_keep_leave_the_true_groups_to_the_method(train):
     drift = {"at": [2, 4], "share": 0.5}
-    for train in ({"server": {"name": "adam", "lr": 0.01}}, {"parts": {"dense_0/bias": "client"}}):
-        (run,) = runs("oracle", drift, train=train)
-        (output,) = outputs([run])
-        federation = host_federation(run)
-        if "parts" in train:  # each client is scored by a model of its own
-            assert output.diag["cluster_of_client"].tolist() == federation.at(6).group.tolist()
-        else:
-            assert output.labels.tolist() == [federation.at(t).group.tolist() for t in range(7)]
-        plain_output = outputs(runs("oracle", train=train))[0]
-        np.testing.assert_array_equal(output.history["accuracy"][:2], plain_output.history["accuracy"][:2])
-        assert not np.array_equal(output.models, plain_output.models)
+    (run,) = runs("oracle", drift, train=train)
+    (output,) = outputs([run])
+    federation = host_federation(run)
+    if "parts" in train:  # each client is scored by a model of its own
+        assert output.diag["cluster_of_client"].tolist() == federation.at(6).group.tolist()
+    else:
+        assert output.labels.tolist() == [federation.at(t).group.tolist() for t in range(7)]
+    plain_output = outputs(runs("oracle", train=train))[0]
+    np.testing.assert_array_equal(output.history["accuracy"][:2], plain_output.history["accuracy"][:2])
+    assert not np.array_equal(output.models, plain_output.models)
 
 
 def test_a_record_whose_changes_a_file_says_is_read_as_the_run_that_it_is_of(tmp_path):
@@ -240,13 +240,6 @@ def test_a_record_whose_changes_a_file_says_is_read_as_the_run_that_it_is_of(tmp
     assert result.record["config"]["data"]["drift"] == {"what": "group", "file": str(file)}
     table = result.confusion(0)
     assert np.trace(table) / table.sum() == pytest.approx(result.client_accuracy[0], abs=1e-6)
-
-
-def test_clients_that_keep_what_compression_drops_follow_their_groups():
-    train = {"compress": {"name": "topk", "keep": 0.2, "feedback": True}}
-    (run,) = runs("oracle", {"at": [2], "share": 0.5}, train=train)
-    (output,) = outputs([run])
-    assert output.labels.tolist() == [host_federation(run).at(t).group.tolist() for t in range(7)]
 
 
 def test_the_table_of_a_sweep_says_how_many_of_its_runs_have_recovered(tmp_path):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
@@ -17,6 +18,7 @@ from cfljax.experiment.batching import make_batches
 from cfljax.experiment.privacy import find_crowd
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
+from cfljax.registry.options import list_traced
 from cfljax.report.tables import comparison
 from cfljax.types.federation import NEVER
 from tests import play, toy
@@ -48,13 +50,7 @@ def outputs(runs, change=lambda federation: federation, sequential=True, wide=0,
     parts = assemble_batch(batch, describe_machine())
     plan, settings = parts.plan._replace(stream=wide or parts.plan.stream), parts.settings._replace(sequential=sequential)
     parts = parts._replace(plan=plan, federation=change(parts.federation), settings=settings)
-    return simulate(parts, [run.seed for run in runs], [{"lr": 0.2} | _numbers(run) for run in runs], **more)
-
-
-def _numbers(run):
-    from cfljax.registry.options import list_traced
-
-    return list_traced(run.options)
+    return simulate(parts, [run.seed for run in runs], [{"lr": 0.2} | list_traced(run.options) for run in runs], **more)
 
 
 def rows_of(split, client):
@@ -188,7 +184,7 @@ def test_newcomers_agree_with_plain_numpy(name, epochs, options):
     federation = change(host_federation(run))
     model = assemble(run, 1, describe_machine()).model
     params = [model.unravel(each) for each in output.models]
-    leaves = [{leaf.ndim: np.asarray(leaf, np.float64) for leaf in _leaves(each)} for each in params]
+    leaves = [{leaf.ndim: np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(each)} for each in params]
     weights = [np.vstack([each[2], each[1]]) for each in leaves]
     assert len(set(output.labels[-1]) - {-1}) == len(weights)
     right, count = dict.fromkeys((0, 1, 3), 0), 0
@@ -203,12 +199,6 @@ def test_newcomers_agree_with_plain_numpy(name, epochs, options):
         {q: v for q, v in output.newcomers.items() if q != "ari_new"}, abs=1e-6
     )
     assert output.newcomers["ari_new"] == (0 if name == "fedavg" else 1)
-
-
-def _leaves(params):
-    import jax
-
-    return jax.tree.leaves(params)
 
 
 def _samples(federation, split, client):
@@ -258,7 +248,7 @@ def test_clients_without_labels_take_the_surest_model_as_in_plain_numpy(name):
     (run,) = runs(name, {"new_clients": UNLABELLED}, {"batch": "full", "rounds": 6}, seeds=(5,))
     (output,), federation = outputs([run], change), change(host_federation(run))
     model, right, count, chosen = assemble(run, 1, describe_machine()).model, 0, 0, []
-    leaves = [{leaf.ndim: np.asarray(leaf, np.float64) for leaf in _leaves(model.unravel(each))} for each in output.models]
+    leaves = [{leaf.ndim: np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(model.unravel(each))} for each in output.models]
     weights = [np.vstack([each[2], each[1]]) for each in leaves]
     for client in newcomers(federation):
         (x, _), (tests, y) = (_samples(federation, split, client) for split in (federation.train, federation.test))
@@ -353,9 +343,8 @@ def test_a_client_that_never_trains_makes_another_program_of_the_end(monkeypatch
     monkeypatch.setattr(afterwards, "compile_later", compile_later)
 
     def without(federation):
-        return dataclasses.replace(
-            federation, train=dataclasses.replace(federation.train, count=federation.train.count.at[0].set(0))
-        )
+        train = federation.train
+        return dataclasses.replace(federation, train=dataclasses.replace(train, count=train.count.at[0].set(0)))
 
     for change in (lambda federation: federation, without):
         outputs(runs("ifca", train={"finetune_steps": 1, "rounds": 1}), change)

@@ -11,11 +11,16 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.errors import SpecError, SpecWarning
+from cfljax.experiment.assemble import host_federation
+from cfljax.experiment.batching import make_batches
+from cfljax.experiment.dry_run import dry_run
+from cfljax.experiment.model_size import count_run_size
 from tests.often import rarely
 
 DATA = {"name": "blobs", "samples": 320, "features": 6, "classes": 4, "partition": "iid", "clients": 4, "normalise": "none"}
 MODEL = {"name": "mlp", "hidden": [8]}
 TRAIN = {"rounds": 2, "batch": 10, "lr": 0.1}
+FROZEN = {"weights": "FILE", "frozen": "body"}
 
 
 @pytest.fixture(scope="module")
@@ -97,12 +102,6 @@ def test_only_adapters_travel_and_clusters_are_found_on_them(begun):
     np.testing.assert_array_equal(new["dense_0"]["bias"], old["dense_0"]["bias"])
 
 
-@pytest.mark.parametrize("method", ["ditto", rarely("fedrep"), rarely({"name": "fedprox", "mu": 0.1})])
-def test_personal_methods_adapt_too(method, begun):
-    run = from_file(begun, method, train={"lora": {"rank": 1, "where": "dense", "head": True}})
-    assert run.models.shape[1] == 14 + 36 and np.isfinite(run.history["loss"]).all()
-
-
 def test_equal_starts_of_clusters_that_are_chosen_by_loss_are_warned_of(begun):
     with pytest.warns(SpecWarning, match=r"all clusters begin equal.*model.jitter"):
         from_file(begun, {"name": "ifca", "clusters": 2}, train={"rounds": 1})
@@ -114,43 +113,22 @@ def test_equal_starts_of_clusters_that_are_chosen_by_loss_are_warned_of(begun):
 def test_a_dry_run_says_what_the_features_take(begun):
     spec = {"data": DATA, "model": MODEL | {"weights": str(begun[1]), "frozen": "body"}, "train": TRAIN, "method": "fedavg"}
     run = read_spec(spec).runs()[0]
-    from cfljax.experiment.assemble import host_federation
-    from cfljax.experiment.batching import make_batches
-    from cfljax.experiment.dry_run import dry_run
-    from cfljax.experiment.model_size import count_run_size
-
     size = count_run_size(run, host_federation(run))
     assert (size.parameters, size.features) == (36, 320 * 8)
     assert "features of the frozen body, computed once: 10.2 kB" in dry_run(make_batches([run], 1), size)
 
 
-@pytest.mark.parametrize(
-    ("model", "train", "data", "words"),
-    [
-        ({"weights": "nowhere.safetensors"}, {}, {}, "there is no such file"),
-        ({"frozen": "body"}, {}, {}, "give model.weights, or take train.freeze"),
-        ({"frozen": "head", "weights": "FILE"}, {}, {}, "model.frozen"),
-        ({"jitter": 0.1}, {}, {}, "give model.weights"),
-        (
-            {"name": "transformer", "predict": "every", "weights": "FILE", "frozen": "body"},
-            {},
-            {},
-            "its features are of the last token",
-        ),
-        ({}, {"lora": {"rank": 2}}, {}, "train.lora: adapts"),
-        ({"weights": "FILE"}, {"lora": {"rank": 0}}, {}, "train.lora.rank = 0"),
-        ({"weights": "FILE"}, {"lora": {"wher": "all"}}, {}, 'did you mean "where"'),
-        ({"weights": "FILE"}, {"lora": {"where": "heads"}}, {}, "train.lora.where"),
-        ({"weights": "FILE", "frozen": "body"}, {"lora": {"rank": 2}}, {}, "leave out one"),
-        ({"weights": "FILE", "frozen": "body"}, {"freeze": "body"}, {}, "train.freeze needs the parts"),
-        (
-            {"weights": "FILE", "frozen": "body"},
-            {},
-            {"drift": {"kind": "sudden", "at": [1], "what": "labels"}, "partition": "label_swap", "groups": 2},
-            "data.drift",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("model", "train", "data", "words"), [
+    ({"weights": "nowhere.safetensors"}, {}, {}, "there is no such file"),
+    ({"frozen": "body"}, {}, {}, "give model.weights, or take train.freeze"),
+    ({"frozen": "head", "weights": "FILE"}, {}, {}, "model.frozen"), ({"jitter": 0.1}, {}, {}, "give model.weights"),
+    ({"name": "transformer", "predict": "every"} | FROZEN, {}, {}, "its features are of the last token"),
+    ({}, {"lora": {"rank": 2}}, {}, "train.lora: adapts"), ({"weights": "FILE"}, {"lora": {"rank": 0}}, {}, "train.lora.rank = 0"),
+    ({"weights": "FILE"}, {"lora": {"wher": "all"}}, {}, 'did you mean "where"'),
+    ({"weights": "FILE"}, {"lora": {"where": "heads"}}, {}, "train.lora.where"),
+    (FROZEN, {"lora": {"rank": 2}}, {}, "leave out one"), (FROZEN, {"freeze": "body"}, {}, "train.freeze needs the parts"),
+    (FROZEN, {}, {"drift": {"at": [1], "what": "labels"}, "partition": "label_swap", "groups": 2}, "data.drift"),
+])  # fmt: skip
 def test_what_does_not_go_together_is_refused_before_any_data_are_read(model, train, data, words, begun):
     model = {name: str(begun[1]) if value == "FILE" else value for name, value in model.items()}
     with pytest.raises(SpecError) as raised:
@@ -185,15 +163,10 @@ def test_a_model_of_ones_own_may_have_a_frozen_body_if_its_head_is_its_last_step
     assert cfljax.run("fedavg", data=DATA, model=frozen, **TRAIN).models.shape == (1, 24)
 
 
-@pytest.mark.parametrize(
-    ("model", "data", "words"),
-    [
-        ({"vocabulary": 5}, {}, "model.vocabulary: token 9 is beyond its 5 tokens; give 10 or more"),
-        ({}, {}, "give 10 or more"),
-        ({"vocabulary": 10}, {"normalise": "pixel"}, "would change token ids"),
-        ({"vocabulary": 10}, {"shift": 0.5}, "needs token ids"),
-    ],
-)
+@pytest.mark.parametrize(("model", "data", "words"), [
+    ({"vocabulary": 5}, {}, "model.vocabulary: token 9 is beyond its 5 tokens; give 10 or more"), ({}, {}, "give 10 or more"),
+    ({"vocabulary": 10}, {"normalise": "pixel"}, "would change token ids"), ({"vocabulary": 10}, {"shift": 0.5}, "needs token ids"),
+])  # fmt: skip
 def test_numbers_that_are_no_tokens_are_refused(model, data, words):
     @dataclasses.dataclass(frozen=True)
     class Options:

@@ -83,33 +83,6 @@ def test_the_list_says_how_long_a_cnn_takes_on_a_chip_and_what_is_done(place, to
     assert [line.split(" ")[1] for line in text.splitlines()[2:]] == ["known", "unknown", "long"]  # what is done stands last
 
 
-def test_the_next_job_is_the_first_that_is_not_done_and_short_enough(place, todo):
-    every, _ = todo.jobs(place / "todo.toml", place / "records")
-    assert todo.next_job(every, 1).name == "known" and todo.next_job(every[1:], 1) is None
-    Store(place / "records" / "known")
-    assert todo.next_job(every, math.inf).name == "long"
-
-
-def test_jobs_are_run_one_after_the_other_and_become_records(place, todo, monkeypatch):
-    ran = []
-
-    def ended(words, check):
-        ran.append(words)
-        if "cfljax.load" in words:
-            Store(place / "records" / "known")
-        return type("Ended", (), {"returncode": 4 if str(words[-1]).endswith("long") else 0})
-
-    monkeypatch.setattr(todo, "jobs", lambda jobs=todo.jobs: jobs(place / "todo.toml", place / "records"))
-    monkeypatch.setattr(todo.subprocess, "run", ended)
-    monkeypatch.setattr(todo, "idle", lambda calls=[]: calls.append(0) or len(calls) > 1)
-    monkeypatch.setattr(todo.time, "sleep", lambda seconds: ran.append(seconds))
-    assert todo.run(50) == 1  # the long one failed
-    sweep, load, failed = (words for words in ran if isinstance(words, list))
-    assert sweep[:3] == ["nice", "-n", "19"] and sweep[-6:-2] == ["--set", 'method=["fedavg"]', "--set", "train.rounds=60"]
-    assert load[-2:] == ["--export", str(place / "records" / "known")] and failed[-1] == str(place / "todo" / "long")
-    assert ran[0] == todo.WAIT  # no core was idle at first
-
-
 def test_every_job_of_the_project_is_a_sweep_that_can_be_run(todo):
     every, chip = todo.jobs()
     assert chip["cnn"] > 1 and len({job.name for job in every}) == len(every)

@@ -101,12 +101,6 @@ def test_the_samples_of_validation_are_a_part_of_those_that_would_be_trained_on(
         assert np.array_equal(x_with[rows_of(with_.test, client)], x_without[rows_of(without.test, client)])
 
 
-def test_a_run_without_validation_keeps_its_id():
-    (plain,), (same,) = runs({"validation": 0.0}), runs({"validation": 0})
-    spec = {"data": {k: v for k, v in BLOBS.items() if k != "validation"}, "model": "mclr", "train": TRAIN, "method": ["fedavg"]}
-    assert plain.id == same.id == read_spec(spec | {"seeds": [0]}).runs()[0].id
-
-
 def outputs(run, federation=None):
     (batch,) = make_batches([run], 1)
     parts = assemble_batch(batch, describe_machine())
@@ -155,10 +149,8 @@ def test_every_method_has_validation_numbers(method):
     model = toy.named_model(method, {"name": "mlp", "hidden": [4]})
     result = cfljax.run(method=options, data=BLOBS | partition, model=model, train=TRAIN | {"rounds": 2}, seed=0)
     history = result.history
-    assert np.isfinite(np.asarray(history["val_loss"], float)).all()
-    best = int(np.argmax(np.asarray(history["val_accuracy"], float)))
-    assert np.asarray(history["val_accuracy"])[best] == max(history["val_accuracy"])
-    assert result.summary["accuracy_at_best_val"] in np.asarray(history["accuracy"], float)
+    assert np.isfinite(history["val_loss"]).all()
+    assert result.summary["accuracy_at_best_val"] in history["accuracy"]
 
 
 def test_what_cannot_be_is_said_in_one_line():

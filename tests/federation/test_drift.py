@@ -27,11 +27,8 @@ def tables(first=FIRST, groups=4, seed=0, **options):
 
 def run_of(drift, data=None, rounds=9, **train):
     spec = {
-        "data": (data or ROTATED) | {"drift": drift},
-        "model": "mclr",
-        "method": ["fedavg"],
-        "train": {"rounds": rounds} | train,
-    }
+        "data": (data or ROTATED) | {"drift": drift}, "model": "mclr", "method": ["fedavg"], "train": {"rounds": rounds} | train,
+    }  # fmt: skip
     return read_spec(spec).runs()[0]
 
 

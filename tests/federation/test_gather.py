@@ -13,13 +13,11 @@ from tests.federation.helpers import fake, parts
 from tests.padding import pad
 
 CASES = {
-    "plain": ("iid", {}, "unit"),
-    "standardised": ("iid", {}, "pixel"),
+    "plain": ("iid", {}, "unit"), "standardised": ("iid", {}, "pixel"),
     "rotated": ("rotated", {"groups": 3, "angles": [0.0, 90.0, 33.0]}, "pixel"),
-    "labels": ("label_permutation", {"groups": 3}, "none"),
-    "gain": ("feature_shift", {}, "unit"),
+    "labels": ("label_permutation", {"groups": 3}, "none"), "gain": ("feature_shift", {}, "unit"),
     "offset": ("feature_shift", {"kind": "offset"}, "pixel"),
-}
+}  # fmt: skip
 jitted = jax.jit(gather.samples)
 rows_of = jax.jit(gather.client_rows)
 

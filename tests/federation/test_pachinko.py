@@ -85,15 +85,11 @@ def test_own_arrays_bring_coarse_labels(tmp_path):
     assert len(parts("pachinko", source, clients=4).train) == 4
 
 
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        ({"y_coarse_train": np.arange(40)}, "class 1 has the coarse labels 1 and 0"),
-        ({"y_coarse_train": np.arange(39) % 4 // 2, "y_coarse_test": None}, "39 coarse labels for 40 samples"),
-        ({"y_coarse_train": None}, "without y_coarse_train"),
-        ({"y_coarse_train": np.full(40, 0.5)}, "y_coarse is float64"),
-    ],
-)
+@pytest.mark.parametrize(("more", "says"), [
+    ({"y_coarse_train": np.arange(40)}, "class 1 has the coarse labels 1 and 0"),
+    ({"y_coarse_train": np.arange(39) % 4 // 2, "y_coarse_test": None}, "39 coarse labels for 40 samples"),
+    ({"y_coarse_train": None}, "without y_coarse_train"), ({"y_coarse_train": np.full(40, 0.5)}, "y_coarse is float64"),
+])  # fmt: skip
 def test_coarse_labels_that_do_not_fit_are_refused(tmp_path, more, says):
     with pytest.raises(DataError, match=says) as error:
         file_with(tmp_path, **more)

@@ -25,15 +25,12 @@ def npz_with(folder, member):
 
 HEADERS = {
     "an open bracket, found by the fuzzer": "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2, 2, }",
-    "no dictionary": "[1, 2]",
-    "other keys": "{'descr': '|u1'}",
+    "no dictionary": "[1, 2]", "other keys": "{'descr': '|u1'}",
     "a shape of words": "{'descr': '|u1', 'fortran_order': False, 'shape': ('a',)}",
     "a kind that is none": "{'descr': '|q9', 'fortran_order': False, 'shape': (2,)}",
-    "a record": "{'descr': [('a', '<f8'), ('a', '<f8')], 'fortran_order': False, 'shape': (2,)}",
-    "null characters": "\0\0\0\0",
-    "code": "{'descr': __import__('os').system('false'), 'fortran_order': False, 'shape': (2,)}",
-    "deep": "(" * 900,
-}
+    "a record": "{'descr': [('a', '<f8'), ('a', '<f8')], 'fortran_order': False, 'shape': (2,)}", "null characters": "\0\0\0\0",
+    "code": "{'descr': __import__('os').system('false'), 'fortran_order': False, 'shape': (2,)}", "deep": "(" * 900,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", HEADERS)
@@ -66,14 +63,11 @@ def test_fewer_samples_than_num_samples_says_are_noticed(tmp_path):
 
 
 MIXED = {
-    "numbers and lists": [[1.0, [2.0]], [1.0, 2.0]],
-    "a table": [[1.0, {"a": 2}], [1.0, 2.0]],
-    "words later": [[1.0, 2.0], ["one", "two"]],
-    "null": [[1.0, 2.0], [None, 2.0]],
-    "an integer without end": [[1.0, 2.0], [10**400, 2.0]],
-    "different lengths": [[1.0], [1.0, 2.0]],
+    "numbers and lists": [[1.0, [2.0]], [1.0, 2.0]], "a table": [[1.0, {"a": 2}], [1.0, 2.0]],
+    "words later": [[1.0, 2.0], ["one", "two"]], "null": [[1.0, 2.0], [None, 2.0]],
+    "an integer without end": [[1.0, 2.0], [10**400, 2.0]], "different lengths": [[1.0], [1.0, 2.0]],
     "deep": json.loads("[" * 80 + "1" + "]" * 80),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", MIXED)

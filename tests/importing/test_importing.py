@@ -74,14 +74,10 @@ def test_parquet_with_lists_and_a_test_file(home):
 def test_a_saved_hugging_face_data_set(home):
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
-    features = datasets.Features(
-        {
-            "image": datasets.Array2D((4, 4), "uint8"),
-            "note": datasets.Value("string"),
-            "label": datasets.ClassLabel(names=["neg", "pos"]),
-            "speaker": datasets.Value("int64"),
-        }
-    )
+    features = datasets.Features({
+        "image": datasets.Array2D((4, 4), "uint8"), "note": datasets.Value("string"),
+        "label": datasets.ClassLabel(names=["neg", "pos"]), "speaker": datasets.Value("int64"),
+    })  # fmt: skip
 
     def split(n):
         image = RNG.integers(256, size=(n, 4, 4), dtype=np.uint8)
@@ -225,3 +221,25 @@ def test_a_file_of_that_name_never_stands_for_what_is_prepared(home, name):
     (home / "home" / f"{name}.npz").write_bytes(b"")
     with pytest.raises(DataError, match=f"{name}.npz: would be read instead of"):
         prepare(name)
+
+
+def test_grey_pictures_have_one_channel(home):
+    for kind, colour in {"dark": (10, 10, 10), "red": (255, 0, 0)}.items():
+        (home / "pets" / kind).mkdir(parents=True)
+        for i in range(4):
+            Image.new("RGB", (3, 2), colour).save(home / "pets" / kind / f"{i}.png")
+    imported(home / "pets", "--grey", "--test-fraction", "0.5")
+    source = data.load("pets")
+    assert source.x_train.shape == (4, 2, 3, 1) and source.x_test.shape == (4, 2, 3, 1)
+    values = {int(v): int(k) for k, v in zip(source.y_train, np.asarray(source.x_train)[:, 0, 0, 0], strict=True)}
+    assert values == {10: 0, 76: 1}  # ITU-R 601: 0.299 of the red
+
+
+def test_x_names_the_columns_of_the_samples(home):
+    lines = ["a,b,c,label", *(f"{i},{10 * i},{100 * i},{i % 2}" for i in range(1, 11))]
+    (home / "numbers.csv").write_text("\n".join(lines))
+    imported(home / "numbers.csv", "--x", "c,a", "--test-fraction", "0.4")
+    source = data.load("numbers")
+    assert source.x_train.shape == (6, 2) and source.x_test.shape == (4, 2)
+    rows = np.sort(np.concatenate([source.x_train, source.x_test]), axis=0)
+    np.testing.assert_array_equal(rows, [[100 * i, i] for i in range(1, 11)])

@@ -75,14 +75,10 @@ def test_texts_of_partitions(home):
     assert set(data.load("said").user_train) == {0, 1, 2}
 
 
-@pytest.mark.parametrize(
-    ("second", "classes", "words"),
-    [
-        ({"x": [], "label": []}, (), "odd"),
-        (rows(1), ("yes", "no"), "1 has other columns, types or classes than 0"),
-        ({"z": [[1.0]], "label": [0]}, (), "give all clients the same"),
-    ],
-)
+@pytest.mark.parametrize(("second", "classes", "words"), [
+    ({"x": [], "label": []}, (), "odd"), (rows(1), ("yes", "no"), "1 has other columns, types or classes than 0"),
+    ({"z": [[1.0]], "label": [0]}, (), "give all clients the same"),
+])  # fmt: skip
 def test_partitions_that_do_not_fit_together_are_one_line(home, capsys, second, classes, words):
     saved(home / "odd" / "partition_0", rows(0), ("no", "yes") if classes else ())
     saved(home / "odd" / "partition_1", second, classes)

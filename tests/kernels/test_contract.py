@@ -23,25 +23,20 @@ sizes, shares = np.float32([3.0, 2.0, 5.0, 1.0]), np.float32([[0.9, 0.1], [0.0, 
 KERNELS = {
     "mix_updates": (mix.mix_updates, real(3, 4), real(4, 5), real(3, 5)),
     "weights_by": (functools.partial(mix.weights_by, clusters=3), labels, mask, sizes),
-    "least_loss": (choose.least_loss, real(3, 4)),
-    "joint": (functools.partial(choose.joint_cost, lam=0.2), real(3, 4), real(3, 4)),
-    "move_similarity": (choose.move_similarity, real(4, 5), real(5)),
-    "nearest": (choose.nearest, real(4, 5), real(3, 5)),
+    "least_loss": (choose.least_loss, real(3, 4)), "joint": (functools.partial(choose.joint_cost, lam=0.2), real(3, 4), real(3, 4)),
+    "move_similarity": (choose.move_similarity, real(4, 5), real(5)), "nearest": (choose.nearest, real(4, 5), real(3, 5)),
     "reseed_empty": (lambda a, b: choose.reseed_empty(keys.root(0), a, b, 2, np.arange(4, dtype=np.int32)), labels, mask),
-    "cosine_matrix": (cosine.cosine_matrix, real(4, 5)),
-    "sketch": (functools.partial(sketch.sketch, size=32), real(3, 70)),
+    "cosine_matrix": (cosine.cosine_matrix, real(4, 5)), "sketch": (functools.partial(sketch.sketch, size=32), real(3, 70)),
     "cover": (cover.cover, real(4, 4), np.float32(0.2), mask),
-    "ccs_threshold": (cover.ccs_threshold, *np.float32([0.5, 1, 0.05, 0.1])),
-    "edc": (spectral.edc_between, real(4, 2)),
-    "madc": (cosine.madc, real(4, 4)),
-    "kmeans": (lambda x: kmeans.kmeans(keys.root(0), x, 2, restarts=1, max_iter=2), real(3, 2)),
+    "ccs_threshold": (cover.ccs_threshold, *np.float32([0.5, 1, 0.05, 0.1])), "edc": (spectral.edc_between, real(4, 2)),
+    "madc": (cosine.madc, real(4, 4)), "kmeans": (lambda x: kmeans.kmeans(keys.root(0), x, 2, restarts=1, max_iter=2), real(3, 2)),
     "balance": (functools.partial(simplex.balance, steps=5), shares, np.ones(3, bool)),
     "rfedavg_weights": (functools.partial(simplex.rfedavg_weights, clusters=3), labels, sizes + 9, sizes),
     "inter_group": (functools.partial(inter_group.inter_group, eta=0.1), real(3, 5)),
     "unite": (lambda a, n: unite.unite(a + a.T, 0.3, n, n > 0, 3), real(6, 6), np.arange(6, dtype=np.float32)),
     "complete_linkage": (lambda a: unite.complete_linkage(jnp.abs(a + a.T), 1.0), real(6, 6)),
     "newcomer_group": (inter_group.newcomer_group, real(3, 5), real(4, 5)),
-}
+}  # fmt: skip
 
 
 OFTEN = ("least_loss", "weights_by", "nearest")

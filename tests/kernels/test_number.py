@@ -36,20 +36,10 @@ def test_groups_are_counted(how, number):
 
 
 @pytest.mark.parametrize("how", CRITERIA)
-@pytest.mark.parametrize(
-    "rows",
-    [
-        groups(1, each=40, noise=1.0),
-        np.ones((12, 5)),
-        np.zeros((12, 5)),
-        1.0 + 1e-9 * groups(3),
-        np.full((6, 3), np.nan),
-        np.eye(3)[:1],
-        np.eye(3)[:2],
-        groups(12),
-    ],
-    ids=("noise", "equal", "zero", "rounding", "broken", "one", "two", "too many"),
-)
+@pytest.mark.parametrize("rows", [
+    groups(1, each=40, noise=1.0), np.ones((12, 5)), np.zeros((12, 5)), 1.0 + 1e-9 * groups(3), np.full((6, 3), np.nan),
+    np.eye(3)[:1], np.eye(3)[:2], groups(12),
+], ids=("noise", "equal", "zero", "rounding", "broken", "one", "two", "too many"))  # fmt: skip
 def test_without_a_reason_there_is_one_cluster(how, rows):
     assert choose_number(rows, 8, how).clusters == 1
 

@@ -12,11 +12,9 @@ from cfljax import software
 from tests.launch.processes import FLAGS, PATIENCE, arrays
 
 SPEC = {
-    "data": {"name": "blobs", "samples": 200, "partition": "label_permutation", "groups": 2, "clients": 6},
-    "model": "mclr",
-    "method": {"name": "ifca", "clusters": 2},
-    "train": {"rounds": 4, "participation": 4},
-}
+    "data": {"name": "blobs", "samples": 200, "partition": "label_permutation", "groups": 2, "clients": 6}, "model": "mclr",
+    "method": {"name": "ifca", "clusters": 2}, "train": {"rounds": 4, "participation": 4},
+}  # fmt: skip
 SWEEP = """
 import json, sys
 from cfljax.config import read_spec

@@ -14,11 +14,9 @@ from cfljax.launch.workers import carry_out_by_processes, choose_processors
 from cfljax.store import Store
 
 SMALL = {
-    "data": {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3},
-    "model": "mclr",
-    "train": {"rounds": 1},
+    "data": {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3}, "model": "mclr", "train": {"rounds": 1},
     "method": "fedavg",
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -83,15 +81,11 @@ def test_a_folder_that_was_begun_on_another_kind_of_machine_says_that_its_batche
     assert "was begun on a CPU, and this is a TPU: its batches stay as wide as they are" in line
 
 
-@pytest.mark.parametrize(
-    "laid_down, flag, said",
-    [
-        ({"devices": 2, "threads": 4}, 4, "was begun with 2 devices in one process, and continues so"),
-        ({"devices": 1, "threads": 1}, 2, "each computes with 1 threads, as"),
-        ({"devices": 1, "threads": 1}, 4, None),
-        ({"devices": 2, "threads": 4}, None, None),
-    ],
-)
+@pytest.mark.parametrize("laid_down, flag, said", [
+    ({"devices": 2, "threads": 4}, 4, "was begun with 2 devices in one process, and continues so"),
+    ({"devices": 1, "threads": 1}, 2, "each computes with 1 threads, as"), ({"devices": 1, "threads": 1}, 4, None),
+    ({"devices": 2, "threads": 4}, None, None),
+])  # fmt: skip
 def test_workers_that_the_folder_overrides_are_said(tmp_path, monkeypatch, capsys, laid_down, flag, said):
     store = Store(tmp_path)
     store.write_plan(laid_down)

@@ -26,18 +26,10 @@ TRAIN = {"rounds": 3, "participation": 4, "lr": 0.1}
 
 
 def spec(*sets, **tables):
-    return read_spec(
-        {
-            "name": "test",
-            "data": DATA,
-            "model": {"name": "mclr"},
-            "train": TRAIN,
-            "method": [{"name": "fedavg"}, {"name": "fedprox", "mu": [0.1, 1.0]}],
-            "seeds": [0, 1],
-        }
-        | tables,
-        sets,
-    )
+    return read_spec({
+        "name": "test", "data": DATA, "model": {"name": "mclr"}, "train": TRAIN,
+        "method": [{"name": "fedavg"}, {"name": "fedprox", "mu": [0.1, 1.0]}], "seeds": [0, 1],
+    } | tables, sets)  # fmt: skip
 
 
 def units(folder):
@@ -310,11 +302,6 @@ def test_what_a_sweep_is_asked_for_from_python_is_checked(tmp_path):
         with pytest.raises(SpecError, match=words):
             cfljax.sweep({"data": "blobs", "method": "fedavg"}, tmp_path / "r", **more)
     assert not (tmp_path / "r").exists()
-
-
-def test_unknown_options_of_run_name_the_nearest_one():
-    with pytest.raises(cfljax.errors.SpecError, match="rounds|round"):
-        cfljax.run("fedavg", "blobs", "mclr", roundz=3)
 
 
 def test_out_of_memory_of_a_single_run_is_its_failure(tmp_path, monkeypatch):

@@ -144,18 +144,13 @@ def test_a_budget_is_the_same_for_each_method_and_is_kept(tmp_path):
         plan_search(read_spec(table), "train_loss", budget=1)
 
 
-@pytest.mark.parametrize(
-    ("metric", "sets", "words"),
-    [
-        ("accuracy", [], "--metric accuracy: is measured on test data"),
-        ("accuracy_last", [], "is measured on test data"),
-        ("purity", [], "is not a metric to choose by"),
-        ("val_accuracy", [], "add data.validation = 0.1"),
-        ("train_loss", ["train.rounds=4,6"], "train.rounds = [4, 6]: a search needs one number"),
-        ("train_loss", ["search.frist=2"], "search.frist: there is no such option"),
-        ("train_loss", ["search.reduce=1"], "search.reduce = 1"),
-    ],
-)
+@pytest.mark.parametrize(("metric", "sets", "words"), [
+    ("accuracy", [], "--metric accuracy: is measured on test data"), ("accuracy_last", [], "is measured on test data"),
+    ("purity", [], "is not a metric to choose by"), ("val_accuracy", [], "add data.validation = 0.1"),
+    ("train_loss", ["train.rounds=4,6"], "train.rounds = [4, 6]: a search needs one number"),
+    ("train_loss", ["search.frist=2"], "search.frist: there is no such option"),
+    ("train_loss", ["search.reduce=1"], "search.reduce = 1"),
+])  # fmt: skip
 def test_what_cannot_be_searched_is_refused_in_one_line(metric, sets, words):
     with pytest.raises(SpecError) as error:
         plan_search(read_spec(TABLE, sets), metric)

@@ -16,19 +16,13 @@ from tests.reference import plain
 
 KEY = keys.fold(keys.root(3), "round", 0)
 OPTIONS = {
-    "one epoch": {},
-    "two epochs": {"epochs": 2},
-    "steps within an epoch": {"steps": 3},
-    "steps over several epochs": {"steps": 40},
-    "full batch": {"batch": "full", "steps": 4},
-    "batch larger than a client": {"batch": 32, "epochs": 2},
-    "single samples": {"batch": 1, "epochs": 2},
-    "proximal": {"epochs": 2, "hyper": {"mu": 0.7}},
-    "momentum": {"epochs": 2, "hyper": {"momentum": 0.9}},
-    "weight decay": {"epochs": 2, "hyper": {"weight_decay": 0.1}},
+    "one epoch": {}, "two epochs": {"epochs": 2}, "steps within an epoch": {"steps": 3}, "steps over several epochs": {"steps": 40},
+    "full batch": {"batch": "full", "steps": 4}, "batch larger than a client": {"batch": 32, "epochs": 2},
+    "single samples": {"batch": 1, "epochs": 2}, "proximal": {"epochs": 2, "hyper": {"mu": 0.7}},
+    "momentum": {"epochs": 2, "hyper": {"momentum": 0.9}}, "weight decay": {"epochs": 2, "hyper": {"weight_decay": 0.1}},
     "all of them": {"epochs": 2, "hyper": {"mu": 0.3, "momentum": 0.5, "weight_decay": 0.01}},
     "full batch with all of them": {"batch": "full", "steps": 5, "hyper": {"mu": 0.3, "momentum": 0.5, "weight_decay": 0.01}},
-}
+}  # fmt: skip
 
 
 def everyone(federation, start, mask=None, work=None, **more):
@@ -51,23 +45,15 @@ def fit(federation, model, sequential=True, hyper=None, start=None, jobs=None, *
 
 
 PLANS = {
-    "sequence": {},
-    "side by side": {"lanes": 0},
-    "two at a time": {"lanes": 2},
-    "Gram": {"gram": 4096},
-    "Gram side by side": {"lanes": 0, "gram": 4096},
-    "Gram two at a time": {"lanes": 2, "gram": 4096},
-}
+    "sequence": {}, "side by side": {"lanes": 0}, "two at a time": {"lanes": 2}, "Gram": {"gram": 4096},
+    "Gram side by side": {"lanes": 0, "gram": 4096}, "Gram two at a time": {"lanes": 2, "gram": 4096},
+}  # fmt: skip
 MUCH = ("all of them", "full batch with all of them")
 ALONE = ("two epochs", "steps over several epochs", "full batch", "batch larger than a client", "weight decay")
 OFTEN = {
-    "sequence": (*MUCH, *ALONE),
-    "side by side": MUCH,
-    "two at a time": ("all of them",),
-    "Gram": (*MUCH, *ALONE, "proximal", "momentum"),
-    "Gram side by side": MUCH,
-    "Gram two at a time": ("all of them",),
-}
+    "sequence": (*MUCH, *ALONE), "side by side": MUCH, "two at a time": ("all of them",),
+    "Gram": (*MUCH, *ALONE, "proximal", "momentum"), "Gram side by side": MUCH, "Gram two at a time": ("all of them",),
+}  # fmt: skip
 """Options that make another program of a way. One after another, mu and momentum are alone in tests below."""
 WAYS = [(case, way) if case in OFTEN[way] else rarely(case, way) for case in OPTIONS for way in PLANS]
 

@@ -21,16 +21,12 @@ NAMES = [name for name in METHODS if {"clusters", "most"} <= METHODS.entry(name)
 LISTED = ("cfl_mgd", "fedgroup", "fesem", "fesem_flexcfl", "ifca", "joint", "one_shot")
 every_method = pytest.mark.parametrize("name", every(NAMES, often=("ifca",)))
 CONTRACT = [
-    contract.test_history_is_complete_and_finite,
-    contract.test_it_learns,
-    contract.test_state_types_are_constant_and_nothing_calls_the_host,
-    contract.test_one_diverging_run_leaves_the_others_alone,
-    contract.test_a_run_alone_is_the_run_in_a_batch,
-    contract.test_nothing_moves_without_a_learning_rate,
-    rarely(contract.test_padding_is_invisible),
-    contract.test_the_order_of_clients_does_not_matter,
+    contract.test_history_is_complete_and_finite, contract.test_it_learns,
+    contract.test_state_types_are_constant_and_nothing_calls_the_host, contract.test_one_diverging_run_leaves_the_others_alone,
+    contract.test_a_run_alone_is_the_run_in_a_batch, contract.test_nothing_moves_without_a_learning_rate,
+    rarely(contract.test_padding_is_invisible), contract.test_the_order_of_clients_does_not_matter,
     contract.test_a_client_with_broken_data_is_counted_and_kept_out,
-]
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -165,11 +161,6 @@ def test_what_cannot_be_is_refused_in_a_line():
 
 
 def test_the_number_of_a_run_is_part_of_its_id_only_where_it_is_found():
-    def ids(**method):
-        return (
-            read_spec({"data": {"name": "digits", "partition": "iid", "clients": 4}, "method": [{"name": "ifca", **method}]})
-            .runs()[0]
-            .id
-        )
-
+    data = {"name": "digits", "partition": "iid", "clients": 4}
+    ids = lambda **method: read_spec({"data": data, "method": [{"name": "ifca", **method}]}).runs()[0].id  # noqa: E731
     assert ids() == ids(clusters=4) == ids(most=8) and len({ids(), ids(clusters="auto"), ids(clusters="auto", most=5)}) == 3

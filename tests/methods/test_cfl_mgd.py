@@ -13,11 +13,9 @@ from tests.reference.cfl_mgd import cfl_mgd
 
 DEFAULTS = {"aggregate": "model", "estimate": "full"}
 CASES = {
-    "model": {},
-    "model, mini-batches": {"estimate": "batch"},
-    "gradient": {"aggregate": "gradient"},
+    "model": {}, "model, mini-batches": {"estimate": "batch"}, "gradient": {"aggregate": "gradient"},
     "gradient of a mini-batch": {"aggregate": "gradient", "estimate": "batch"},
-}
+}  # fmt: skip
 WORK = {"epochs": 2, "batch": 5}
 
 

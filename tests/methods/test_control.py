@@ -22,10 +22,8 @@ NET = plain.Net(6, 4)
 NAMES = ("scaffold", "feddyn")
 both = pytest.mark.parametrize("name", NAMES)
 WAYS = {
-    "batches": {"batch": 5, "epochs": 1},
-    "single samples": {"batch": 1, "steps": 3},
-    "all samples": {"batch": "full", "epochs": 2},
-}
+    "batches": {"batch": 5, "epochs": 1}, "single samples": {"batch": 1, "steps": 3}, "all samples": {"batch": "full", "epochs": 2},
+}  # fmt: skip
 FIRST, *OTHERS = WAYS.values()
 ways = pytest.mark.parametrize("way", [FIRST, *map(rarely, OTHERS)], ids=WAYS)
 LONG = {"batch": "full", "steps": 20}
@@ -221,18 +219,3 @@ def test_control_variates_are_clipped_and_get_noise_of_their_own_as_updates_do()
     wanted = 50.0 * bound * np.array([of_all, 1 / PARTICIPANTS])
     assert np.allclose([each.std() for each in noise], wanted, rtol=0.4)
     assert abs(np.corrcoef(noise[0].ravel(), noise[1].ravel())[0, 1]) < 0.6
-
-
-@both
-def test_parts_of_models_cannot_be_shared(name):
-    for key, value in (("parts", {"head": "client"}), ("freeze", "head")):
-        with pytest.raises(
-            SpecError, match=f"train.{key}.* with method.{name}: the step of the server is its own, on whole models"
-        ):
-            runs(name, **{key: value})
-
-
-@both
-def test_the_server_s_step_is_the_method_s_own(name):
-    with pytest.raises(SpecError, match=f"train.server with method.{name}: the step of the server is its own; leave it out"):
-        runs(name, server={"name": "adam", "lr": 0.1})

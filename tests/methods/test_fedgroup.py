@@ -36,18 +36,11 @@ def close(states, method, wanted):
         np.testing.assert_allclose(models[t], right, atol=1e-5 * np.abs(right).max(), err_msg=f"round {t}")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        rarely({"mu": 0.5, "eta_g": 0.1}),
-        LATEST,
-        {"newcomer": "auxiliary", "inter_group": "weighted", "eta_g": 0.2, "pretrain_epochs": 1, "pretrain_steps": 50},
-        {"cold_start": "rcc", "assign": "random"},
-        rarely({"assign": "random", "rac": "always"}),
-    ],
-    ids=("edc", "mu", "madc-latest", "auxiliary", "rcc-rac", "rac-always"),
-)
+@pytest.mark.parametrize("options", [
+    {}, rarely({"mu": 0.5, "eta_g": 0.1}), LATEST,
+    {"newcomer": "auxiliary", "inter_group": "weighted", "eta_g": 0.2, "pretrain_epochs": 1, "pretrain_steps": 50},
+    {"cold_start": "rcc", "assign": "random"}, rarely({"assign": "random", "rac": "always"}),
+], ids=("edc", "mu", "madc-latest", "auxiliary", "rcc-rac", "rac-always"))  # fmt: skip
 def test_agrees_with_a_plain_loop_over_clients(options):
     options = BASE | options
     states, infos, method = play.rounds("fedgroup", federation(), rounds=4, participants=4, work=WORK, **options)
@@ -66,10 +59,8 @@ def test_agrees_with_a_plain_loop_over_clients(options):
 def test_clients_without_a_group_are_scored_with_the_one_they_would_join(newcomer):
     options = BASE | ({} if newcomer == "initial" else LATEST)
     states, _, method = play.rounds("fedgroup", federation(), rounds=1, participants=4, work=WORK, **options)
-    labels, chosen = (
-        np.asarray(states[1].labels),
-        np.asarray(method.score(states[1], federation(), {"lr": jnp.float32(0.1), "mu": jnp.float32(0)})),
-    )
+    labels, hyper = np.asarray(states[1].labels), {"lr": jnp.float32(0.1), "mu": jnp.float32(0)}
+    chosen = np.asarray(method.score(states[1], federation(), hyper))
     assert (labels < 0).any() and np.array_equal(chosen[labels >= 0], labels[labels >= 0])
     group = np.asarray(federation().group)
     assert np.array_equal(chosen == chosen[0], group == group[0])

@@ -14,17 +14,11 @@ LAST = np.arange(6 * HIDDEN + HIDDEN + 4, 6 * HIDDEN + HIDDEN + 4 + HIDDEN * 4)
 """Where the last kernel lies in a model of 6, HIDDEN and 4 numbers."""
 
 
-@pytest.mark.parametrize(
-    ("participants", "clusters", "compare", "columns", "seed", "anew"),
-    [
-        (12, 3, "last", LAST, 0, True),
-        (12, 2, "last", LAST, 1, False),
-        (4, 3, "last", LAST, 0, True),
-        (12, 3, "head", np.arange(LAST[0] - 4, LAST[-1] + 1), 0, False),
-        (12, 3, "dense_0", np.arange(LAST[0] - 4), 0, True),
-        (12, 3, "whole", np.arange(LAST[-1] + 1), 0, True),
-    ],
-)
+@pytest.mark.parametrize(("participants", "clusters", "compare", "columns", "seed", "anew"), [
+    (12, 3, "last", LAST, 0, True), (12, 2, "last", LAST, 1, False), (4, 3, "last", LAST, 0, True),
+    (12, 3, "head", np.arange(LAST[0] - 4, LAST[-1] + 1), 0, False), (12, 3, "dense_0", np.arange(LAST[0] - 4), 0, True),
+    (12, 3, "whole", np.arange(LAST[-1] + 1), 0, True),
+])  # fmt: skip
 def test_agrees_with_a_plain_program_of_the_authors(participants, clusters, compare, columns, seed, anew):
     whole = toy.federation("label_permutation", clients=12, groups=3, seed=4)
     options = {"clusters": clusters, "compare": compare, "model": toy.model(HIDDEN)}

@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 
 import cfljax
-from cfljax.config import Train
-from cfljax.config.parts import list_pairs
+from cfljax.config import Train, read_spec
 from cfljax.devices.machine import describe_machine
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble
 from cfljax.experiment.execution import choose
-from cfljax.local.parts import divide_model
 from tests import play
 from tests.methods.test_parts import HEAD, METHODS_IN_PARTS, MODEL, NET, PARTICIPANTS, ROUNDS, SEED, run, starts, two_rounds
 from tests.often import every, rarely
@@ -81,21 +79,17 @@ def test_noise_and_a_lying_client_do_not_move_what_is_frozen():
 
 
 def planned(train, method="fedavg"):
-    """(the choice of an execution plan, the solver's frozen numbers) of a run."""
-    from cfljax.config import read_spec
-
+    """The choice of an execution plan of a run."""
     spec = {"data": "digits", "model": {"name": "mlp", "hidden": [7]}, "method": [method], "train": {"rounds": 9} | train}
     (single,) = read_spec(spec).runs()
     made = assemble(single, 1, describe_machine())
-    return choose(single, made.model, made.federation, describe_machine()), divide_model(
-        made.model, list_pairs(single.options, single.train)
-    )
+    return choose(single, made.model, made.federation, describe_machine())
 
 
 def test_a_frozen_first_layer_needs_no_gram_matrix_and_a_frozen_head_may_have_one():
     gram = {"plan": {"gram": 500}}
-    assert planned(gram | {"freeze": "head"})[0].gram_sizes and planned(gram, "fedbabu")[0].gram_sizes
-    assert not planned(gram | {"freeze": "body"})[0].gram_sizes
+    assert planned(gram | {"freeze": "head"}).gram_sizes and planned(gram, "fedbabu").gram_sizes
+    assert not planned(gram | {"freeze": "body"}).gram_sizes
 
 
 def test_a_part_and_a_list_with_it_are_the_same_run():

@@ -186,15 +186,10 @@ def clustering_updates(w, federation_):
     return np.array(each)
 
 
-@pytest.mark.parametrize(
-    ("metric", "linkage", "unit", "threshold"),
-    [
-        ("l1", "complete", "median", 0.9),
-        ("l2", "average", "median", 0.7),
-        ("cosine", "single", "absolute", 0.4),
-        ("l2", "ward", "median", 1.5),
-    ],
-)
+@pytest.mark.parametrize(("metric", "linkage", "unit", "threshold"), [
+    ("l1", "complete", "median", 0.9), ("l2", "average", "median", 0.7), ("cosine", "single", "absolute", 0.4),
+    ("l2", "ward", "median", 1.5),
+])  # fmt: skip
 def test_fl_hc_clusters_updates_as_scipy_does(metric, linkage, unit, threshold):
     updates = clustering_updates(toy.start(SEED), federation()).astype(np.float32)
     config = METHODS.check("fl_hc", {"metric": metric, "linkage": linkage, "unit": unit}, "method")

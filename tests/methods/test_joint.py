@@ -40,11 +40,10 @@ def test_agrees_with_a_plain_loop_over_devices(case):
     for seed, lam in ((0, 0.2), (1, 0.9)):  # one program
         options["lam"] = lam
         states, _, method = ours(seed, **options)
-        wanted = joint(plain.Net(6, 4), plain.Clients(federation()), states[0].models, seed, 4, 5, 0.05, 7, **options)
+        given = plain.Net(6, 4), plain.Clients(federation()), states[0].models, seed, 4, 5, 0.05, 7
+        wanted = joint(*given, **options)
         close(states, method, wanted)
-        by_loss = joint(
-            plain.Net(6, 4), plain.Clients(federation()), states[0].models, seed, 4, 5, 0.05, 7, **options | {"lam": 0.0}
-        )
+        by_loss = joint(*given, **options | {"lam": 0.0})
         parted.append(any((a[1] != b[1]).any() for a, b in zip(wanted, by_loss, strict=True)))
     assert any(parted), "the similarity decides nothing here"
 

@@ -147,14 +147,10 @@ def counts(out, name):
 DRIFTS = {"max_clusters": 12, "delta": 0.1, "every": 3, "begin": "one"}
 
 
-@pytest.mark.parametrize(
-    ("participants", "options"),
-    [
-        rarely(10, {}),
-        (6, {"begin": "each", "every": 2, "max_clusters": 6}),
-        rarely(10, {"begin": "each", "max_clusters": 4, "delta": 0.03}),
-    ],
-)
+@pytest.mark.parametrize(("participants", "options"), [
+    rarely(10, {}), (6, {"begin": "each", "every": 2, "max_clusters": 6}),
+    rarely(10, {"begin": "each", "max_clusters": 4, "delta": 0.03}),
+])  # fmt: skip
 def test_feddrift_follows_the_plain_program(participants, options):
     options = DRIFTS | options
     out = drifting(participants, **options)

@@ -30,62 +30,46 @@ def work_of(key, uid):
     return SLOW["straggler_work"] if luck < SLOW["stragglers"] else 1.0
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "numbers"),
-    [
-        ("fedavg", {}, {}),
-        rarely("fedavg", {}, {"momentum": 0.8}),
-        rarely("fedprox", {"mu": 3.0}, {}),
-        ("fedprox", {"mu": 2.0}, {"momentum": 0.5}),
-        ("ifca", {"clusters": 2}, {}),
-    ],
-    ids=["fedavg", "momentum", "proximal", "both", "ifca"],
-)
+@pytest.mark.parametrize(("name", "options", "numbers"), [
+    ("fedavg", {}, {}), rarely("fedavg", {}, {"momentum": 0.8}), rarely("fedprox", {"mu": 3.0}, {}),
+    ("fedprox", {"mu": 2.0}, {"momentum": 0.5}), ("ifca", {"clusters": 2}, {}),
+], ids=["fedavg", "momentum", "proximal", "both", "ifca"])  # fmt: skip
 def test_rounds_follow_the_plain_program(name, options, numbers):
     federation, k = toy.federation("quantity", clients=7, sigma=1.0), options.get("clusters", 1)
     hyper = SLOW | numbers
     out = play.rounds(name, federation, ROUNDS, PARTICIPANTS, SEED, work=EPOCHS, hyper=hyper, average="nova", **options)
     starts = first_models(keys.root(SEED), toy.model(), k)
     local = numbers | ({"mu": options["mu"]} if "mu" in options else {})
-    wanted = server.nova(plain.Net(6, 4), plain.Clients(federation), starts, SEED, ROUNDS, PARTICIPANTS, work_of, **local)
+    given = plain.Net(6, 4), plain.Clients(federation), starts, SEED, ROUNDS, PARTICIPANTS, work_of
+    wanted = server.nova(*given, **local)
     for t in range(ROUNDS):
         assert np.abs(out.models(t + 1) - wanted[t]).max() < 2e-5
-    every_step_alike = server.nova(
-        plain.Net(6, 4), plain.Clients(federation), starts, SEED, ROUNDS, PARTICIPANTS, work_of, normalise=False, **local
-    )
+    every_step_alike = server.nova(*given, normalise=False, **local)
     assert np.abs(out.models() - every_step_alike[-1]).max() > 2e-3  # steps count
+
+
+def nova_and_samples(name, work, hyper=None):
+    """Three rounds of a method with either average, and how many take part."""
+    options, everybody = play.options(name), 9 if name in play.EVERYBODY else 5
+    given = {"work": work, "hyper": hyper, "model": options.pop("model", None)} | options
+    runs = [play.rounds(name, play.nine_clients(), 3, everybody, SEED, average=each, **given) for each in ("nova", "samples")]
+    return *runs, everybody
 
 
 @pytest.mark.parametrize("name", every(nova_methods(), often=("fedavg",)))
 def test_with_equal_steps_it_is_the_mean_by_samples(name):
-    options = play.options(name)
-    model, equal = options.pop("model", None), {"steps": 3, "batch": 5}
-    everybody = 9 if name in play.EVERYBODY else 5
-    nova, samples = (
-        play.rounds(name, play.nine_clients(), 3, everybody, SEED, work=equal, model=model, average=average, **options)
-        for average in ("nova", "samples")
-    )
+    nova, samples, everybody = nova_and_samples(name, {"steps": 3, "batch": 5})
     assert np.allclose(nova.models(), samples.models(), atol=1e-5) and np.array_equal(nova.labels(), samples.labels())
     for told, plainly in zip(nova.infos, samples.infos, strict=True):
         more = [int(a) - int(b) for a, b in zip(told.traffic, plainly.traffic, strict=True)]
-        drawn = {"ocfl": [told.diag.get("participants")], "fl_hc": [5, 9], "fedgwc": [3]}.get(
-            name, [everybody]
-        )  # fl_hc: once everybody
-        assert more[:3] == [0, 0, 0] and more[3] in drawn  # each participant sends its length
+        drawn = {"ocfl": [told.diag.get("participants")], "fl_hc": [5, 9], "fedgwc": [3]}  # fl_hc: once everybody
+        assert more[:3] == [0, 0, 0] and more[3] in drawn.get(name, [everybody])  # each participant sends its length
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", nova_methods())
 def test_with_stragglers_it_is_not(name):
-    options = play.options(name)
-    model = options.pop("model", None)
-    everybody = 9 if name in play.EVERYBODY else 5
-    nova, samples = (
-        play.rounds(
-            name, play.nine_clients(), 3, everybody, SEED, work={"steps": 8}, model=model, hyper=SLOW, average=average, **options
-        )
-        for average in ("nova", "samples")
-    )
+    nova, samples, _ = nova_and_samples(name, {"steps": 8}, SLOW)
     least = 1e-4 if name != "joint" else 0.0  # its steps are local_steps, one
     assert nova.models().shape != samples.models().shape or np.abs(nova.models() - samples.models()).max() >= least
 

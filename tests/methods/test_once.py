@@ -36,15 +36,10 @@ def agree(states, method, history, labels):
             np.testing.assert_allclose(models[k], right, atol=1e-5 * np.abs(right).max())
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"clients_per_cluster": 2},
-        {"clients_per_cluster": 3, "metric": "cosine", "xi": 0.5, **ISOLATE},
-        {"clients_per_cluster": 2, "noise": "drop", "xi": 0.4, "min_samples": 3},
-    ],
-    ids=("nearest", "isolate-merge", "drop"),
-)
+@pytest.mark.parametrize("options", [
+    {"clients_per_cluster": 2}, {"clients_per_cluster": 3, "metric": "cosine", "xi": 0.5, **ISOLATE},
+    {"clients_per_cluster": 2, "noise": "drop", "xi": 0.4, "min_samples": 3},
+], ids=("nearest", "isolate-merge", "drop"))  # fmt: skip
 def test_ocfl_agrees_with_a_plain_loop_over_clients(options):
     states, infos, method = play.rounds("ocfl", federation(), rounds=3, participants=1, work=WORK, **options)
     local, clients, net = weights(1), plain.Clients(federation()), plain.Net(6, 4)

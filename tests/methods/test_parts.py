@@ -194,6 +194,12 @@ def test_a_broken_client_keeps_its_own_part_and_moves_nobody():
 
 
 IN_PARTS = {"name": "ifca", "clusters": 2}
+OF_SERVERS = {"parts": {"head": "client"}, "freeze": "head", "server": {"name": "adam", "lr": 0.1}}
+OWN_SERVERS = [
+    (name, {key: value}, f"train.{key}.* with method.{name}: the step of the server is its own")
+    for name in ("scaffold", "feddyn")
+    for key, value in OF_SERVERS.items()
+]
 BODY_SIZE, HEAD_SIZE = 49, 32
 
 
@@ -246,6 +252,7 @@ def test_bytes_are_those_of_what_travels(method, train, down, up):
         ("fedbabu", {"schedule": "alternate"}, "train.schedule = .*does not train in the rounds"),
         ("fedavg", {"finetune_steps": -1}, "train.finetune_steps = -1: must be at least 0"),
         ({"name": "ifca", "clusters": "auto"}, {"freeze": "head"}, "train.freeze with method.ifca: .*number of clusters"),
+        *OWN_SERVERS,
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(method, train, told):

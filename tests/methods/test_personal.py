@@ -11,7 +11,7 @@ from cfljax.methods.fedbcd import step_counts
 from tests import play, toy
 from tests.padding import pad
 from tests.play import seven_clients as federation
-from tests.reference import ditto, fedbcd, plain
+from tests.reference import ditto, fedamp, fedbcd, pfedgraph, plain
 
 SEED, ROUNDS, PARTICIPANTS = 5, 4, 5
 NET = plain.Net(6, 4)
@@ -106,3 +106,54 @@ def test_clients_without_training_data_are_scored_with_the_global_model():
     out = run_ditto(toy.without_samples(federation(), 3))
     assert out.labels().tolist() == list(range(7)) and np.array_equal(out.models()[3], out.states[-1].w[0])
     assert not np.array_equal(out.states[-1].w[0], out.states[0].w[0]) and not np.allclose(out.models()[2], out.models()[3])
+
+
+AMP = {"alpha": 0.4, "sigma": 2.0, "lam": 0.5}
+
+
+@pytest.mark.parametrize("changed", [{}, {"alpha": 9.0}, {"sigma": 0.05}, {"lam": 0.0}])
+def test_fedamp_follows_the_plain_program(changed):
+    out = play.rounds("fedamp", federation(), ROUNDS, PARTICIPANTS, SEED, hyper=AMP | changed)
+    wanted = fedamp.run(NET, federation(), toy.start(SEED), SEED, ROUNDS, PARTICIPANTS, **(AMP | changed))
+    assert np.abs(out.models() - wanted).max() < 1e-5
+
+
+def test_fedamp_without_a_pull_is_local_training_and_with_one_is_not():
+    drawn, local = (play.rounds(n, federation(), ROUNDS, None, SEED, hyper={"lam": 0.0}) for n in ("fedamp", "local"))
+    assert np.allclose(drawn.models(), local.models(), atol=1e-6)
+    pulled = play.rounds("fedamp", federation(), ROUNDS, None, SEED, hyper=AMP)
+    assert np.abs(pulled.models() - local.models()).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["fedamp", "pfedgraph"])
+def test_clients_not_drawn_yet_are_scored_with_the_mean_of_those_that_trained(name):
+    out = play.rounds(name, federation(), 1, 2, SEED)
+    drawn = np.isin(np.arange(7), plain.cohort(SEED, 0, np.arange(7), 2))
+    mean = plain.average(out.models()[drawn].astype(float), plain.Clients(federation()).size[drawn])
+    assert np.allclose(out.models()[~drawn], mean, atol=1e-6) and not np.allclose(out.models()[drawn], mean, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["fedamp", "pfedgraph"])
+@pytest.mark.parametrize("table", [{"privacy": {"clip": 1.0, "noise": 0.5}}, {"robust": "median"}])
+def test_noise_and_robust_rules_are_refused(name, table):
+    config = METHODS.check(name, {}, "m")
+    config.check_train("method", Train())
+    config.check_train("method", Train(privacy={"clip": 1.0, "noise": 0.0}))
+    with pytest.raises(SpecError, match=r"mixture"):
+        config.check_train("method", Train(**table))
+
+
+@pytest.mark.parametrize("lam", [0.05, 0.8, 4.0])
+def test_pfedgraph_follows_the_plain_program(lam):
+    out = play.rounds("pfedgraph", federation(), ROUNDS, PARTICIPANTS, SEED, hyper={"lam": lam})
+    wanted = pfedgraph.run(NET, federation(), toy.start(SEED), SEED, ROUNDS, PARTICIPANTS, lam)
+    assert np.abs(out.models() - wanted).max() < 1e-5
+
+
+def test_pfedgraph_is_fedavg_where_similarity_does_not_count():
+    out, average = (
+        play.rounds("pfedgraph", federation(), ROUNDS, None, SEED, lam=1e6),
+        play.rounds("fedavg", federation(), ROUNDS, None, SEED),
+    )
+    mean = plain.average(out.models().astype(float), plain.Clients(federation()).size)
+    assert np.allclose(mean, average.models()[0], atol=1e-5)

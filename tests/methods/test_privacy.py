@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 from cfljax import keys
 from cfljax.config import read_spec
 from cfljax.experiment import assemble, privacy
-from cfljax.experiment.privacy import Draw
+from cfljax.experiment.privacy import Draw, compute_epsilon
 from cfljax.federation import cohort
 from cfljax.kernels.mix import mix_updates, weights_by
 from cfljax.local.send import Sending, server_rule
@@ -49,22 +49,17 @@ def test_a_hidden_draw_of_everybody_costs_what_a_known_one_does(sums, everybody)
         assert known <= hidden < 1.1 * known
 
 
-@pytest.mark.parametrize(
-    ("data", "train"),
-    [
-        (ROTATED | {"test_clients": 10}, {"drawn": 0.2}),
-        (ROTATED | {"arrive": {"clients": 15, "round": 3}}, {"drawn": 0.2}),
-        (ROTATED | {"arrive": {"rate": 0.5, "from": 1, "until": 4}}, {"drawn": 0.6}),
-        (ROTATED | {"arrive": {"rate": 1.0, "from": 2, "until": 4}, "test_clients": 4}, {"drawn": 3}),
-    ],
-)
+@pytest.mark.parametrize(("data", "train"), [
+    (ROTATED | {"test_clients": 10}, {"drawn": 0.2}), (ROTATED | {"arrive": {"clients": 15, "round": 3}}, {"drawn": 0.2}),
+    (ROTATED | {"arrive": {"rate": 0.5, "from": 1, "until": 4}}, {"drawn": 0.6}),
+    (ROTATED | {"arrive": {"rate": 1.0, "from": 2, "until": 4}, "test_clients": 4}, {"drawn": 3}),
+])  # fmt: skip
 def test_draws_are_those_of_the_rounds(data, train):
     run = run_of("fedavg", rounds=6, data=data, **train)
     federation = assemble.host_federation(run)
     places = run.train.slots(int(federation.trains.sum()), federation.clients)
-    told = [
-        (d.clients, d.participants) for d in privacy.list_draws(run, privacy.find_crowd(federation), 6) for _ in range(d.rounds)
-    ]
+    draws = privacy.list_draws(run, privacy.find_crowd(federation), 6)
+    told = [(d.clients, d.participants) for d in draws for _ in range(d.rounds)]
     true = []
     for t in range(6):
         took_part = play.drawn(keys.root(t), federation, places, t, {}).mask
@@ -75,9 +70,9 @@ def test_draws_are_those_of_the_rounds(data, train):
 def test_epsilon_counts_the_clients_that_have_arrived():
     late = privacy.Crowd(100, ((0, 20), (50, 100)), True)
     run = run_of("fedavg", rounds=10, drawn=0.2)
-    everybody = privacy.compute_epsilon(NOISE, DELTA, (Draw(20, 20, 10),))
+    everybody = compute_epsilon(NOISE, DELTA, (Draw(20, 20, 10),))
     assert privacy.epsilon(run, late) == everybody > 1.5 * privacy.epsilon(run, crowd(100))
-    assert privacy.epsilon(run_of("fedavg", rounds=60, drawn=0.2), late) == privacy.compute_epsilon(
+    assert privacy.epsilon(run_of("fedavg", rounds=60, drawn=0.2), late) == compute_epsilon(
         NOISE, DELTA, (Draw(20, 20, 50), Draw(100, 20, 10)), hidden=True
     )
     nobody = privacy.Crowd(0, (), True)
@@ -131,27 +126,20 @@ def test_no_attack_measures_more_than_epsilon_says(method, setting, alike, hides
     run, found = run_of(method), measured(*setting)
     assert privacy.hides_draw(run, alike) == hides
     assert found <= privacy.epsilon(run, crowd(alike=alike))
-    credited = privacy.compute_epsilon(NOISE, DELTA, (Draw(CLIENTS, DRAWN, 1),), hidden=True)
+    credited = compute_epsilon(NOISE, DELTA, (Draw(CLIENTS, DRAWN, 1),), hidden=True)
     assert (found <= credited) == hides  # a draw that does not stay hidden must not be credited
 
 
 def test_a_known_draw_is_the_mean_over_how_often_a_client_is_in_it():
     for noise, one, wanted in ((4.0, Draw(100, 1, 1), 1.352), (2.0, Draw(10_000, 100, 100), 8.615)):
-        assert privacy.compute_epsilon(noise, 1e-5, (one,)) == pytest.approx(wanted, abs=1e-3)
+        assert compute_epsilon(noise, 1e-5, (one,)) == pytest.approx(wanted, abs=1e-3)
     split = (Draw(50, 5, 30), Draw(50, 5, 70))
-    assert privacy.compute_epsilon(1.0, 1e-5, split) == pytest.approx(
-        privacy.compute_epsilon(1.0, 1e-5, (Draw(50, 5, 100),)), abs=1e-6
-    )
+    assert compute_epsilon(1.0, 1e-5, split) == pytest.approx(compute_epsilon(1.0, 1e-5, (Draw(50, 5, 100),)), abs=1e-6)
     many = tuple(Draw(50 + n, 5, 1) for n in range(300))
-    assert (
-        privacy.compute_epsilon(1.0, 1e-5, many[150:])
-        < privacy.compute_epsilon(1.0, 1e-5, many)
-        < privacy.compute_epsilon(1.0, 1e-5, (Draw(50, 5, 300),))
-    )
-    assert privacy.compute_epsilon(1.0, 1e-5, (Draw(50, 5, 10),), sums=2) > privacy.compute_epsilon(1.0, 1e-5, (Draw(50, 5, 20),))
-    assert privacy.compute_epsilon(1e9, 1e-5, (Draw(50, 5, 10),)) == 0.0 and math.isinf(
-        privacy.compute_epsilon(0.0, 1e-5, (Draw(50, 5, 1),))
-    )
+    found = [compute_epsilon(1.0, 1e-5, draws) for draws in (many[150:], many, (Draw(50, 5, 300),))]
+    assert found[0] < found[1] < found[2]
+    assert compute_epsilon(1.0, 1e-5, (Draw(50, 5, 10),), sums=2) > compute_epsilon(1.0, 1e-5, (Draw(50, 5, 20),))
+    assert compute_epsilon(1e9, 1e-5, (Draw(50, 5, 10),)) == 0.0 and math.isinf(compute_epsilon(0.0, 1e-5, (Draw(50, 5, 1),)))
 
 
 def test_what_is_built_on_fedavg_is_not_taken_for_it():

@@ -24,15 +24,10 @@ def engine(name, federation, hyper=None, options=None, seed=0):
     return play.batch(name, federation, ROUNDS, PARTICIPANTS, [seed], [hyper or {}], WORK, **(options or {}))[0]
 
 
-@pytest.mark.parametrize(
-    "name, hyper, options, local",
-    [
-        ("fedavg", {}, {}, {}),
-        ("fedavg", {"lr_decay": 0.7, "momentum": 0.5}, {"average": "uniform"}, UNIFORM),
-        ("fedprox", {"mu": 0.8}, {}, {"mu": 0.8}),
-    ],
-    ids=["fedavg", "uniform, with momentum and decay", "fedprox"],
-)
+@pytest.mark.parametrize("name, hyper, options, local", [
+    ("fedavg", {}, {}, {}), ("fedavg", {"lr_decay": 0.7, "momentum": 0.5}, {"average": "uniform"}, UNIFORM),
+    ("fedprox", {"mu": 0.8}, {}, {"mu": 0.8}),
+], ids=["fedavg", "uniform, with momentum and decay", "fedprox"])  # fmt: skip
 def test_one_global_model(federation, name, hyper, options, local):
     output = engine(name, federation, hyper, options)
     net, clients = plain.Net(6, 4), plain.Clients(federation)

@@ -31,15 +31,10 @@ def prepared(name, federation, **options):
     return jax.tree.map(np.asarray, method.setup(keys.root(0), federation, hyper | {"participants": 4}))
 
 
-@pytest.mark.parametrize(
-    "name, options",
-    [
-        ("fedgroup", {"clusters": 3, "alpha": 3}),
-        rarely("fedgroup", {"clusters": 3, "alpha": 3, "cold_start": "madc"}),
-        ("ocfl", {}),
-        rarely("one_shot", {"clusters": 3, "pretrain_epochs": 2}),
-    ],
-)
+@pytest.mark.parametrize("name, options", [
+    ("fedgroup", {"clusters": 3, "alpha": 3}), rarely("fedgroup", {"clusters": 3, "alpha": 3, "cold_start": "madc"}), ("ocfl", {}),
+    rarely("one_shot", {"clusters": 3, "pretrain_epochs": 2}),
+])  # fmt: skip
 def test_the_same_clusters_and_the_same_models_to_start_from(name, options, federation, monkeypatch):
     exact, widths, original = prepared(name, federation, **options), [], before.shortened
     monkeypatch.setattr(before, "shortened", lambda *a: widths.append((b := original(*a)).shape[1]) or b)

@@ -98,11 +98,9 @@ def test_labels_that_nobody_has_had_weigh_the_same_everywhere():
 
 SOFT = {"tau": 2, "start": "own", "lam": 0.5, "selected": 0.4, "floor": 1e-3}
 SOFT_CASES = {
-    "defaults": {},
-    "most participants": {"selected": 0.8, "tau": 3},
-    "from the middle": {"start": "centres", "tau": 1, "lam": 0.1},
+    "defaults": {}, "most participants": {"selected": 0.8, "tau": 3}, "from the middle": {"start": "centres", "tau": 1, "lam": 0.1},
     "few, from the middle": {"start": "centres", "selected": 0.4, "floor": 0.2, "lam": 0.1},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [*list(SOFT_CASES)[:2], *map(rarely, list(SOFT_CASES)[2:])])

@@ -84,10 +84,8 @@ SMALL = {"char_lstm": {"width": 4, "embedding": 3, "layers": 1}, "transformer": 
 @pytest.mark.parametrize("name", SMALL)
 def test_training_on_every_token_has_the_mean_loss_of_all_prefixes(name):
     model, rng, y = (
-        build(name, SMALL[name] | {"predict": "every"}, (3,), 5),
-        np.random.default_rng(0),
-        np.array([1, 0, 4], np.int32),
-    )
+        build(name, SMALL[name] | {"predict": "every"}, (3,), 5), np.random.default_rng(0), np.array([1, 0, 4], np.int32),
+    )  # fmt: skip
     params = model.unravel(rng.normal(size=model.size).astype(np.float32))
     x = rng.integers(5, size=(3, 3)).astype(np.float32)
 

@@ -116,10 +116,6 @@ def test_on_a_gpu_clients_with_kernels_of_their_own_have_products_and_no_convolu
     assert tuple(text.count("stablehlo.convolution") for text in texts) == convolutions
 
 
-def test_a_tile_has_as_many_numbers_as_a_large_kernel():
-    assert [layers._count_tiles(64, 14400, least) for least in (7200, 360_000)] == [(64, 8), (64, 16)]
-
-
 @pytest.mark.parametrize("name", ["cnn", "cnn_cifar"])
 def test_the_forms_share_parameters_and_agree_within_1e5(name):
     options = {"channels": [3, 4], "dense": [6]} if name == "cnn" else {"channels": 3, "dense": [6, 5], "crop": 8}

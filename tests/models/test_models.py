@@ -54,28 +54,21 @@ def test_every_model_of_the_registry_is_tested_here():
     assert set(SMALL) == set(MODELS)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "shape", "classes", "size"),
-    [
-        ("mclr", {}, (28, 28, 1), 10, 7_850),
-        ("mclr", {}, (28, 28), 26, 20_410),
-        ("mclr", {}, (60,), 10, 610),
-        ("mlp", {"hidden": [128]}, (28, 28, 1), 10, 101_770),
-        ("mlp", {"hidden": [512]}, (28, 28), 26, 415_258),
-        ("lstm", {}, (25, 300), 2, 243_861),
-        ("mlp", {"hidden": [200, 200]}, (28, 28, 1), 10, 784 * 200 + 200 + 200 * 200 + 200 + 200 * 10 + 10),
-        ("cnn", {}, (28, 28, 1), 10, 25 * 32 + 32 + 25 * 32 * 64 + 64 + 7 * 7 * 64 * 512 + 512 + 5130),
-        ("cnn_cifar", {}, (32, 32, 3), 10, 75 * 64 + 64 + 25 * 64 * 64 + 64 + 36 * 64 * 384 + 384 + 384 * 192 + 192 + 1930),
-        ("cnn_cifar", {"size": "paper"}, (32, 32, 3), 10, 75 * 64 + 64 + 25 * 64 * 64 + 64 + 36 * 64 * 384 + 384 + 3850),
-        ("resnet20", {}, (32, 32, 3), 10, 269_722),
-        ("resnet18", {}, (32, 32, 3), 10, 11_173_962),
-        ("resnet18", {"stem": "large"}, (224, 224, 3), 1000, 11_689_512),
-        ("mobilenet_v2", {"stem": "large"}, (224, 224, 3), 1000, 3_504_872),
-        ("vit_tiny", {"patch": 16}, (224, 224, 3), 1000, 5_717_416),
-        ("char_lstm", {}, (80,), 80, 80 * 8 + 4 * (264 * 256 + 256) + 4 * (512 * 256 + 256) + 257 * 80),
-        ("transformer", {}, (80,), 65, 65 * 128 + 80 * 128 + 2 * (12 * 128**2 + 13 * 128) + 2 * 128 + 129 * 65),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "shape", "classes", "size"), [
+    ("mclr", {}, (28, 28, 1), 10, 7_850), ("mclr", {}, (28, 28), 26, 20_410), ("mclr", {}, (60,), 10, 610),
+    ("mlp", {"hidden": [128]}, (28, 28, 1), 10, 101_770), ("mlp", {"hidden": [512]}, (28, 28), 26, 415_258),
+    ("lstm", {}, (25, 300), 2, 243_861),
+    ("mlp", {"hidden": [200, 200]}, (28, 28, 1), 10, 784 * 200 + 200 + 200 * 200 + 200 + 200 * 10 + 10),
+    ("cnn", {}, (28, 28, 1), 10, 25 * 32 + 32 + 25 * 32 * 64 + 64 + 7 * 7 * 64 * 512 + 512 + 5130),
+    ("cnn_cifar", {}, (32, 32, 3), 10, 75 * 64 + 64 + 25 * 64 * 64 + 64 + 36 * 64 * 384 + 384 + 384 * 192 + 192 + 1930),
+    ("cnn_cifar", {"size": "paper"}, (32, 32, 3), 10, 75 * 64 + 64 + 25 * 64 * 64 + 64 + 36 * 64 * 384 + 384 + 3850),
+    ("resnet20", {}, (32, 32, 3), 10, 269_722), ("resnet18", {}, (32, 32, 3), 10, 11_173_962),
+    ("resnet18", {"stem": "large"}, (224, 224, 3), 1000, 11_689_512),
+    ("mobilenet_v2", {"stem": "large"}, (224, 224, 3), 1000, 3_504_872),
+    ("vit_tiny", {"patch": 16}, (224, 224, 3), 1000, 5_717_416),
+    ("char_lstm", {}, (80,), 80, 80 * 8 + 4 * (264 * 256 + 256) + 4 * (512 * 256 + 256) + 257 * 80),
+    ("transformer", {}, (80,), 65, 65 * 128 + 80 * 128 + 2 * (12 * 128**2 + 13 * 128) + 2 * 128 + 129 * 65),
+])  # fmt: skip
 def test_parameter_counts_are_those_of_the_papers(name, options, shape, classes, size):
     assert build(name, options, shape, classes).size == size
 
@@ -104,19 +97,13 @@ def test_initial_weights_differ_by_key_and_alone_depend_on_it(name):
     assert not np.array_equal(first, other)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "shape"),
-    [
-        ("mlp", {"hidden": [3]}, (8, 8)),
-        ("cnn", {"channels": [2, 2], "dense": [3]}, (8, 8)),
-        ("cnn", {"channels": [2, 2, 2], "dense": [3, 4]}, (9, 15, 1)),
-        ("cnn", {"channels": [2, 2], "dense": [3]}, (28, 28, 1)),
-        ("cnn", {"channels": [2, 2], "dense": [3]}, (32, 32, 3)),
-        ("cnn_cifar", {"channels": 2, "dense": [3, 3]}, (28, 28, 1)),
-        ("cnn_cifar", {"channels": 2, "dense": [3, 3]}, (32, 32, 3)),
-        ("cnn_cifar", {"channels": 2, "dense": [3, 3], "crop": 0}, (8, 8, 1)),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "shape"), [
+    ("mlp", {"hidden": [3]}, (8, 8)), ("cnn", {"channels": [2, 2], "dense": [3]}, (8, 8)),
+    ("cnn", {"channels": [2, 2, 2], "dense": [3, 4]}, (9, 15, 1)), ("cnn", {"channels": [2, 2], "dense": [3]}, (28, 28, 1)),
+    ("cnn", {"channels": [2, 2], "dense": [3]}, (32, 32, 3)), ("cnn_cifar", {"channels": 2, "dense": [3, 3]}, (28, 28, 1)),
+    ("cnn_cifar", {"channels": 2, "dense": [3, 3]}, (32, 32, 3)),
+    ("cnn_cifar", {"channels": 2, "dense": [3, 3], "crop": 0}, (8, 8, 1)),
+])  # fmt: skip
 def test_images_of_any_size_give_a_logit_per_class(name, options, shape):
     model = build(name, options, shape, 10)
     params = jax.eval_shape(lambda key: model.unravel(model.init(key)), jax.random.key(0))
@@ -220,29 +207,19 @@ def test_dense_layers_are_those_of_flax(hidden):
     jax.tree.map(np.testing.assert_array_equal, jax.value_and_grad(ours)(params), jax.value_and_grad(flax)(params))
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "shape", "words"),
-    [
-        ("cnn", {"channels": [1] * 4}, (8, 8), "model.channels"),
-        ("cnn", {}, (60,), "needs images"),
-        ("cnn_cifar", {}, (8, 8, 1), "model.crop = 24"),
-        ("cnn_cifar", {"dense": [3]}, (32, 32, 3), "model.dense"),
-        ("lstm", {}, (60,), "steps, features"),
-        ("mlp", {"hidden": [0]}, (60,), "model.hidden"),
-        ("mlp", {"hiden": [3]}, (60,), 'did you mean "hidden"'),
-        ("mpl", {}, (60,), 'did you mean "mlp"'),
-        ("resnet20", {}, (60,), "needs images"),
-        ("resnet20", {"groups": 3}, (8, 8, 1), "model.groups = 3"),
-        ("vit_tiny", {"patch": 3}, (8, 8, 1), "model.patch = 3"),
-        ("vit_tiny", {"heads": 5}, (8, 8, 1), "model.heads = 5"),
-        ("char_lstm", {}, (8, 8), 'use "lstm"'),
-        ("transformer", {"task": "class"}, (8,), "model.vocabulary"),
-        ("transformer", {"task": "class", "predict": "every"}, (8,), "model.predict"),
-        ("transformer", {"padding": 0}, (8,), "model.padding"),
-        ("transformer", {"predict": "every", "vocabulary": 11}, (8,), "labels must be tokens"),
-        ("transformer", {"vocabulary": 3}, (8, 8), "model.vocabulary"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "shape", "words"), [
+    ("cnn", {"channels": [1] * 4}, (8, 8), "model.channels"), ("cnn", {}, (60,), "needs images"),
+    ("cnn_cifar", {}, (8, 8, 1), "model.crop = 24"), ("cnn_cifar", {"dense": [3]}, (32, 32, 3), "model.dense"),
+    ("lstm", {}, (60,), "steps, features"), ("mlp", {"hidden": [0]}, (60,), "model.hidden"),
+    ("mlp", {"hiden": [3]}, (60,), 'did you mean "hidden"'), ("mpl", {}, (60,), 'did you mean "mlp"'),
+    ("resnet20", {}, (60,), "needs images"), ("resnet20", {"groups": 3}, (8, 8, 1), "model.groups = 3"),
+    ("vit_tiny", {"patch": 3}, (8, 8, 1), "model.patch = 3"), ("vit_tiny", {"heads": 5}, (8, 8, 1), "model.heads = 5"),
+    ("char_lstm", {}, (8, 8), 'use "lstm"'), ("transformer", {"task": "class"}, (8,), "model.vocabulary"),
+    ("transformer", {"task": "class", "predict": "every"}, (8,), "model.predict"),
+    ("transformer", {"padding": 0}, (8,), "model.padding"),
+    ("transformer", {"predict": "every", "vocabulary": 11}, (8,), "labels must be tokens"),
+    ("transformer", {"vocabulary": 3}, (8, 8), "model.vocabulary"),
+])  # fmt: skip
 def test_what_cannot_be_built_says_why_in_one_line(name, options, shape, words):
     with pytest.raises(SpecError) as raised:
         build(name, options, shape, 10)

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.packaging.test_install import python
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -25,13 +26,6 @@ print(json.dumps({{name: importlib.metadata.version(name) for name in {NAMES}}})
 """
 
 
-def python():
-    if f"{sys.version_info.major}.{sys.version_info.minor}" == LOWEST:
-        return sys.executable
-    found = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{LOWEST}.*/bin/python"))
-    return str(found[-1]) if found else shutil.which(f"python{LOWEST}")
-
-
 def run(*words, **more):
     done = subprocess.run([*map(str, words)], capture_output=True, text=True, **more)
     assert done.returncode == 0, done.stderr
@@ -41,13 +35,14 @@ def run(*words, **more):
 @pytest.fixture(scope="module")
 def lowest(tmp_path_factory):
     """An environment in which every package that is asked for has the lowest version that is allowed and there."""
-    if python() is None:
+    here = f"{sys.version_info.major}.{sys.version_info.minor}" == LOWEST
+    if (interpreter := sys.executable if here else python(LOWEST)) is None:
         pytest.skip(f"there is no Python {LOWEST}")
     place = tmp_path_factory.mktemp("lowest")
     run(sys.executable, "-m", "venv", place / "tool")
     run(place / "tool/bin/pip", "install", "-q", "uv")
     uv = place / "tool/bin/uv"
-    run(uv, "venv", "-q", "--python", python(), place / "env")
+    run(uv, "venv", "-q", "--python", interpreter, place / "env")
     flags = ("-q", "--resolution", "lowest-direct", "--python", place / "env/bin/python")
     run(uv, "pip", "install", *flags, "-r", ROOT / "pyproject.toml", cwd=place)
     return place / "env" / "bin" / "python"

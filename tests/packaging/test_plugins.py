@@ -73,18 +73,13 @@ def test_a_resolved_run_brings_its_plugin(plugin):
     assert read_spec(run.resolved()).runs()[0].id == run.id
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("1 +", "SyntaxError"),
-        ("import nowhere_to_be_found", "line 1: ModuleNotFoundError"),
-        ("x = 1\n\nraise ValueError('no')", "line 3: ValueError: no"),
-        ("import sys\nsys.exit(0)", "line 2: SystemExit: 0"),
-        (METHOD.replace('"mine"', '"fedavg"'), 'method "fedavg" exists already'),
-        (METHOD.replace('"mine"', '"m i"'), "a name begins with a letter"),
-        (METHOD.replace("FedAvg)", "FedAvg())"), "the class itself"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("1 +", "SyntaxError"), ("import nowhere_to_be_found", "line 1: ModuleNotFoundError"),
+    ("x = 1\n\nraise ValueError('no')", "line 3: ValueError: no"), ("import sys\nsys.exit(0)", "line 2: SystemExit: 0"),
+    (METHOD.replace('"mine"', '"fedavg"'), 'method "fedavg" exists already'),
+    (METHOD.replace('"mine"', '"m i"'), "a name begins with a letter"),
+    (METHOD.replace("FedAvg)", "FedAvg())"), "the class itself"),
+])  # fmt: skip
 def test_a_plugin_that_is_wrong_says_so_in_one_line(plugin, text, words):
     plugin.write_text(text)
     with pytest.raises(SpecError) as raised:
@@ -225,17 +220,12 @@ def test_a_package_that_was_imported_before_it_is_named_comes_from_there(tmp_pat
 
 
 USES = {
-    "beside": "import helper",
-    "a part of one beside": "from helper import x",
-    "in a package beside": "import tools.inner as inner",
-    "of a package without __init__": "from loose.part import x",
-    "by a relative import": "from .helper import x",
-    "by a relative import of a module": "from . import helper",
-    "inside a function": "def later():\n    import helper",
-    "elsewhere on the path": "import library",
-    "in a package elsewhere": "from laboratory.deep import tools",
+    "beside": "import helper", "a part of one beside": "from helper import x", "in a package beside": "import tools.inner as inner",
+    "of a package without __init__": "from loose.part import x", "by a relative import": "from .helper import x",
+    "by a relative import of a module": "from . import helper", "inside a function": "def later():\n    import helper",
+    "elsewhere on the path": "import library", "in a package elsewhere": "from laboratory.deep import tools",
     "of a module that it imports": "import second",
-}
+}  # fmt: skip
 FILES = {"beside": ("helper.py", "tools/inner.py", "loose/part.py"), "elsewhere": ("library.py", "laboratory/deep/tools.py")}
 EDITED = {"in a package beside": "tools/inner.py", "of a package without __init__": "loose/part.py",
           "elsewhere on the path": "library.py",

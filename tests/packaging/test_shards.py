@@ -9,12 +9,9 @@ from cfljax.launch.sweep import Options, carry_out, lay_down
 from cfljax.store import Store
 
 SPEC = {
-    "data": {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3},
-    "model": "mclr",
-    "train": {"rounds": 1},
-    "method": ["fedavg", {"name": "fedprox", "mu": [0.1, 1.0]}],
-    "seeds": "0:3",
-}
+    "data": {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3}, "model": "mclr", "train": {"rounds": 1},
+    "method": ["fedavg", {"name": "fedprox", "mu": [0.1, 1.0]}], "seeds": "0:3",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4])

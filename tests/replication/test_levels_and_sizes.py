@@ -39,6 +39,8 @@ ROW = {"a": 50.0, "b": 60.0, "c": 70.0, "d": 80.0}
         ([52, 62, 72, 80], "abcd", "not decided"),  # one of four is within, and none is surely outside
         ([52, 62, 72, 80], "bcd", "does not reproduce"),
         ([80, 70, 60, 50], "abcd", "does not reproduce"),
+        ([50, 60, 75, 95], "", "reproduces in direction"),  # in the same order
+        ([40, 45, 50, 55], "", "does not reproduce"),
     ],
 )
 def test_a_row_of_levels_reproduces_by_intervals_not_by_chance(means, noisy, word):
@@ -49,15 +51,9 @@ def test_a_row_of_levels_reproduces_by_intervals_not_by_chance(means, noisy, wor
     assert f", {sure} with the whole interval; farthest: " in found.ours
 
 
-@pytest.mark.parametrize(
-    ("mean", "offs", "word"),
-    [
-        (50.2, STEADY, "reproduces"),
-        (50.2, NOISY, "not decided"),
-        (53.0, STEADY, "does not reproduce"),
-        (51.1, STEADY, "not decided"),
-    ],
-)
+@pytest.mark.parametrize(("mean", "offs", "word"), [
+    (50.2, STEADY, "reproduces"), (50.2, NOISY, "not decided"), (53.0, STEADY, "does not reproduce"), (51.1, STEADY, "not decided"),
+])  # fmt: skip
 def test_a_single_level_must_be_within_with_its_whole_interval(mean, offs, word):
     assert decided("within", {"a": 50.0}, {"a": (mean, offs)}).word == word
 
@@ -89,6 +85,8 @@ seeds = [0]
     ("flag", "small"),
     [
         ("seeds=[0]", False),
+        ("size=full", False),
+        ("size=small", True),
         ("data.clients=80", False),
         ("data.clients=60", True),
         ("data.samples_per_client=50", True),

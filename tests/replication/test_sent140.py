@@ -8,7 +8,6 @@ import pytest
 
 from cfljax import data
 from cfljax.config import plugins
-from cfljax.errors import DataError
 from tests.packaging.own import forgotten
 from tests.replication.test_recipes import EXPERIMENTS
 
@@ -78,36 +77,6 @@ def test_test_tweets_have_no_say_in_which_words_are_kept(tmp_path):
     assert kept.x_train[:, :2].all() and not kept.x_test.any()
 
 
-def test_case_is_kept_where_it_is_wanted(tmp_path):
-    tweets(tmp_path)
-    s = load(tmp_path, glove=glove(tmp_path / "g.txt", ["Bad 1 0 0 0", "x 1 1 1 1"]), lowercase=False)
-    assert s.table.shape == (2, 4)
-    with pytest.raises(DataError, match="g.txt: has a vector for none of the words in the tweets"):
-        load(tmp_path, glove=str(tmp_path / "g.txt"))
-
-
-BAD_GLOVE = {
-    "width": (["good 1 2 3"], r"line 1 is not a word and 4 numbers \(data.width = 4\)"),
-    "later width": (["x 1 2 3 4", "good 1 2 3"], "line 2 is not a word and 4 numbers"),
-    "words": (["good 1 2 3 x"], "could not convert"),
-    "nan": (["good 1 2 3 nan"], "line 1: has a number that is NaN"),
-    "latin": (["x 1 2 3 4\x80"], None),
-}
-
-
-@pytest.mark.parametrize("what", BAD_GLOVE)
-def test_a_bad_glove_file_is_one_line(what, tmp_path):
-    tweets(tmp_path)
-    lines, message = BAD_GLOVE[what]
-    file = tmp_path / "g.txt"
-    file.write_bytes("".join(f"{line}\n" for line in lines).encode("latin-1"))
-    with pytest.raises(DataError, match=message or "cannot be read") as e:
-        load(tmp_path, glove=str(file))
-    assert str(file) in str(e.value) and "\n" not in str(e.value)
-    with pytest.raises(DataError, match="gone.txt: cannot be read"):
-        load(tmp_path, glove=str(tmp_path / "gone.txt"))
-
-
 def test_without_glove_vectors_depend_on_the_word_alone_and_a_warning_is_given(tmp_path):
     tweets(tmp_path)
     with pytest.warns(UserWarning, match=r"data\.glove"):
@@ -131,32 +100,6 @@ def test_slices_follow_time_inside_each_label_and_have_both(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:sent140 without")
-def test_the_vocabulary_keeps_the_commonest_words(tmp_path):
-    tweets(tmp_path)
-    assert len(load(tmp_path, vocabulary=2).table) == 3
-
-
-BAD_TWEETS = {
-    "offset order": ({"offset": np.arange(121)[::-1]}, "offset must rise"),
-    "offset end": ({"offset": np.arange(121) * 100}, "offset must rise from 0 to the length of text"),
-    "offset count": ({"offset": np.arange(50)}, "must hold text"),
-    "row": ({"row": np.arange(5)}, "must hold text"),
-    "label": ({"labels": np.full(120, 2, np.uint8)}, "has the label 2 in sample 0: labels are 0 … 1"),
-    "bytes": ({"text": np.full(2000, 0xFF, np.uint8)}, "the bytes between two entries of offset are not valid UTF-8"),
-    "one label": ({"labels": np.zeros(120, np.uint8)}, "data.slices = 3: .* has 0 tweets of its rarer label"),
-}
-
-
-@pytest.mark.parametrize("what", BAD_TWEETS)
-def test_bad_tweets_are_one_line(what, tmp_path):
-    change, message = BAD_TWEETS[what]
-    tweets(tmp_path, **change)
-    with pytest.raises(DataError, match=message) as e:
-        load(tmp_path)
-    assert "sent140.npz" in str(e.value) and "\n" not in str(e.value)
-
-
-@pytest.mark.filterwarnings("ignore:sent140 without")
 def test_leafs_folder_keeps_accounts_and_its_cut(tmp_path):
     def columns(text):
         return ["123", "Mon May 11", "NO_QUERY", "somebody", text, "training"]
@@ -170,9 +113,3 @@ def test_leafs_folder_keeps_accounts_and_its_cut(tmp_path):
     np.testing.assert_array_equal(s.user_test, [1])
     np.testing.assert_array_equal(s.y_train, [1, 0, 1])
     assert s.classes == 2 and len(s.table) == 5 and (s.x_train > 0).sum() == 3
-
-
-def test_without_tweets_the_error_says_where_it_looked(tmp_path):
-    with pytest.raises(DataError, match="no sent140.npz in .*LEAF") as e:
-        load(tmp_path)
-    assert str(tmp_path) in str(e.value)

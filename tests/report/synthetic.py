@@ -15,16 +15,10 @@ def arrays_of(seed, level, clients=12, groups=3, evaluations=6, own=None, nan=Fa
     group = np.arange(clients) % groups
     labels = np.array([np.where(rng.random(clients) < t / 3, group, -1) for t in rounds], np.int16)
     history = {
-        "round": rounds.astype(np.int32),
-        "accuracy": accuracy,
-        "accuracy_worst10": accuracy - 0.1,
-        "loss": 2 - accuracy,
-        "ari": np.minimum(rounds / 3, 1),
-        "nmi": np.minimum(rounds / 3, 1),
-        "clusters": np.minimum(rounds, groups),
-        "bytes_up": 1000.0 * rounds,
-        "bytes_down": 2000.0 * rounds,
-    }
+        "round": rounds.astype(np.int32), "accuracy": accuracy, "accuracy_worst10": accuracy - 0.1, "loss": 2 - accuracy,
+        "ari": np.minimum(rounds / 3, 1), "nmi": np.minimum(rounds / 3, 1), "clusters": np.minimum(rounds, groups),
+        "bytes_up": 1000.0 * rounds, "bytes_down": 2000.0 * rounds,
+    }  # fmt: skip
     history = {k: v if k == "round" else np.full(evaluations, np.nan) if nan else v.astype(np.float32) for k, v in history.items()}
     made = {f"history/{k}": v for k, v in history.items()}
     made |= {f"diag/{k}": v for k, v in (own or {}).items()}

@@ -41,9 +41,8 @@ def test_mean_deviation_best_and_what_cannot_be_told_from_it(tmp_path):
     levels = {"best": (0.90, 0.91, 0.92), "near": (0.905, 0.90, 0.92), "far": (0.5, 0.52, 0.53)}
     for label, values in levels.items():
         for seed, value in enumerate(values):
-            record = synthetic.record_of(
-                f"{label}-{seed}", seed, {}, label=label, timings={"train": 1.0}, summary={"accuracy_max": value}
-            )
+            given = {"label": label, "timings": {"train": 1.0}, "summary": {"accuracy_max": value}}
+            record = synthetic.record_of(f"{label}-{seed}", seed, {}, **given)
             store.write(record["id"], record, {})
     found = {name: cells["accuracy_max"] for name, cells in table(tmp_path).items()}
     assert found["best"].best and not found["near"].best

@@ -127,13 +127,9 @@ def test_only_failed_runs_are_listed(tmp_path, monkeypatch):
 
 
 ODD = (
-    {"evaluations": 1},
-    {"evaluations": 2},
-    {"clients": 1, "groups": 1},
-    {"nan": True},
-    {"known_groups": False},
+    {"evaluations": 1}, {"evaluations": 2}, {"clients": 1, "groups": 1}, {"nan": True}, {"known_groups": False},
     {"clients": 900, "evaluations": 250},
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("shape", ODD, ids=str)
@@ -236,11 +232,8 @@ def drifting(folder):
 def test_the_rounds_in_which_clients_change_are_marked_and_the_table_says_how_runs_recover(tmp_path):
     drifting(tmp_path)
     text = made(tmp_path)
-    changes, configs = data_of(text)["changes"], data_of(text)["configs"]
-    assert {config["name"].split()[0]: each for config, each in zip(configs, changes, strict=True)} == {
-        "IFCA": [2, 4],
-        "FedAvg": [],
-    }
+    names = [config["name"].split()[0] for config in data_of(text)["configs"]]
+    assert dict(zip(names, data_of(text)["changes"], strict=True)) == {"IFCA": [2, 4], "FedAvg": []}
     for heading in ("in drift", "ARI in drift", "rounds to recover"):
         assert heading in text
     plain = tmp_path / "plain"

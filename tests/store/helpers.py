@@ -11,26 +11,18 @@ ROOT = Path(__file__).parents[2]
 
 def make_record(**changes):
     base = {
-        "method": "ifca",
-        "label": changes.get("method", "ifca"),
-        "seed": 0,
-        "status": "done",
-        "config": {"train": {"lr": 0.1}},
-        "varies": {},
-        "timings": {"compile": 1.5, "train": 2.0, "eval": 0.25},
-        "summary": {"accuracy_max": 0.75, "rounds": 2},
-    }
+        "method": "ifca", "label": changes.get("method", "ifca"), "seed": 0, "status": "done", "config": {"train": {"lr": 0.1}},
+        "varies": {}, "timings": {"compile": 1.5, "train": 2.0, "eval": 0.25}, "summary": {"accuracy_max": 0.75, "rounds": 2},
+    }  # fmt: skip
     return base | changes
 
 
 def make_arrays(scale=1.0):
     return {
-        "history/round": np.arange(3, dtype=np.float32),
-        "history/accuracy": np.float32([0.1, 0.5, 0.75]) * np.float32(scale),
-        "labels": np.array([[-1, -1], [0, 1], [1, 1]], np.int16),
-        "client_accuracy": np.float32([0.5, 1.0]),
+        "history/round": np.arange(3, dtype=np.float32), "history/accuracy": np.float32([0.1, 0.5, 0.75]) * np.float32(scale),
+        "labels": np.array([[-1, -1], [0, 1], [1, 1]], np.int16), "client_accuracy": np.float32([0.5, 1.0]),
         "models": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3) * np.float32(scale),
-    }
+    }  # fmt: skip
 
 
 def same(found, wanted):
@@ -42,16 +34,8 @@ def same(found, wanted):
 
 def python(code, *arguments, **more):
     """A process that runs the code with this checkout first on its path."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        cwd=ROOT,
-        **more,
-    )
+    words, environment = [sys.executable, "-c", code, *map(str, arguments)], os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(words, stdout=-1, stderr=-1, text=True, env=environment, cwd=ROOT, **more)
 
 
 def temporaries(folder):

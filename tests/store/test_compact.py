@@ -3,13 +3,17 @@
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from cfljax.commands import process
+from cfljax.commands.load import parser, run
 from cfljax.errors import StoreError
 from cfljax.results.result import Results
 from cfljax.store import Store, verify
 from cfljax.store.compact import MAX_DIAGNOSTIC, compact
 from tests.report import synthetic
+from tests.store.helpers import make_arrays, make_record
 
 
 def test_a_copy_has_the_summary_the_curves_and_the_last_labels_alone(tmp_path):
@@ -44,3 +48,32 @@ def test_the_folder_that_is_copied_stays_as_it_was_and_the_largest_that_is_kept_
     compact(tmp_path / "a", tmp_path / "b")
     assert sorted(tmp_path.joinpath("a").rglob("*")) == before
     assert all(any(name.endswith("/edge") for name in result.diag) for result in Results(tmp_path / "b"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    store = Store(tmp_path / "out")
+    summary = {"accuracy_max": 0.5, "rounds": 2, "bytes_up": 10_000_000_001}
+    for seed, name in enumerate("ab"):
+        store.write(name, make_record(seed=seed, summary=summary), make_arrays(0.5))
+    return store.folder
+
+
+def load(folder, *flags):
+    return process.main(run, parser(), [str(folder), *map(str, flags)])
+
+
+def test_a_row_per_run_as_csv_and_as_parquet(folder, tmp_path):
+    assert load(folder, "--csv", tmp_path / "runs.csv", "--parquet", tmp_path / "runs.parquet") == 0
+    frame = Results(folder).to_pandas()
+    for written in (pd.read_csv(tmp_path / "runs.csv"), pd.read_parquet(tmp_path / "runs.parquet")):
+        assert list(written.columns) == list(frame.columns) and list(written["run"]) == ["a", "b"]
+        assert list(written["bytes_up"]) == [10_000_000_001] * 2 and list(written["accuracy_max"]) == [0.5, 0.5]
+
+
+def test_an_exported_folder_has_the_runs_and_no_models(folder, tmp_path, capsys):
+    assert load(folder, "--export", tmp_path / "small") == 0
+    assert capsys.readouterr().out == f"2 runs copied to {tmp_path / 'small'}\n"
+    assert Results(tmp_path / "small").to_pandas().equals(Results(folder).to_pandas())
+    assert load(folder, "--export", folder) == 3
+    assert "is the folder itself" in capsys.readouterr().err

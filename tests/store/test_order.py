@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cfljax.commands.cli import main
 from cfljax.errors import StoreError
 from cfljax.store import DamagedWarning, Store, atomic, locks, records
 from tests.store.helpers import make_arrays, make_record
@@ -17,6 +18,10 @@ from tests.store.helpers import make_arrays, make_record
 @pytest.fixture
 def store(tmp_path):
     return Store(tmp_path / "out")
+
+
+def full(descriptor):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_what_is_synced_is_the_whole_file(tmp_path, monkeypatch):
@@ -87,9 +92,6 @@ def test_a_link_in_place_of_a_lock_is_not_followed(store, tmp_path):
 def test_a_checkpoint_stays_until_the_unit_is_written(store, monkeypatch):
     store.save_checkpoint("u", make_arrays(), {"round": 7})
 
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patch, pytest.raises(StoreError, match="cannot write"):
         patch.setattr(os, "fsync", full)
         store.write("u", make_record(), make_arrays())
@@ -123,9 +125,10 @@ def test_a_released_claim_does_not_remove_the_lock_of_the_next_owner(store, monk
     assert next_[0] and not store.claim("u")
 
 
-def test_a_record_of_a_newer_release_in_another_form_is_left_alone(store):
+@pytest.mark.parametrize("lacks", ["", "timings"])
+def test_a_record_of_a_newer_release_in_whatever_form_is_refused_and_left_alone(store, lacks):
     store.write("u", make_record(), {})
-    record = {k: v for k, v in store.record("u").items() if k not in ("sha256", "timings")} | {"schema": 2}
+    record = {k: v for k, v in store.record("u").items() if k not in ("sha256", lacks)} | {"schema": 2}
     (store.units / "u.json").write_bytes(records.encode(record))
     with pytest.raises(StoreError, match="newer cfljax"):
         store.done()
@@ -146,9 +149,6 @@ def test_a_reader_moves_no_damaged_plan_and_no_damaged_checkpoint(store):
 
 def test_a_spec_that_cannot_be_written_leaves_the_old_one(store, monkeypatch):
     store.write_spec("old")
-
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch, pytest.raises(StoreError, match="cannot write"):
         patch.setattr(os, "fsync", full)
@@ -171,10 +171,25 @@ def test_a_process_of_another_user_is_alive(monkeypatch):
     assert atomic.is_alive(4242)
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
 def test_no_file_stays_open(store):
     store.write("u", make_record(), make_arrays())
     before = len(list(Path("/proc/self/fd").iterdir()))
     for number in range(5):
         store.write(f"u{number}", make_record(), make_arrays())
         store.read(f"u{number}")
+        store.log({"event": "x"})
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "install.md"
+
+
+def test_a_sweep_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(locks, "fcntl", None)
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", "--set", "method=fedavg", "--set", "seeds=0:1", "--set", "data.clients=4", "--quiet"]) == 3
+    said = capsys.readouterr().err
+    assert said == "cfljax: results/quickstart/locks: this system has no file locks (flock); run on Linux, macOS or WSL\n"
+    assert said.replace("/", "\\") in PAGE.read_text()
+    assert not list((tmp_path / "results").rglob("*.npz"))

@@ -124,16 +124,6 @@ def test_representations_are_short_and_escaped(folder):
     assert "5 runs" in repr(results) and "diverged" in repr(results)
 
 
-def test_csv_and_parquet_hold_the_summary_frame(folder, tmp_path):
-    pandas = pytest.importorskip("pandas")
-    results = Results(folder)
-    results.to_csv(tmp_path / "x.csv")
-    pandas.testing.assert_frame_equal(pandas.read_csv(tmp_path / "x.csv"), results.to_pandas(), check_dtype=False)
-    pytest.importorskip("pyarrow")
-    results.to_parquet(tmp_path / "x.parquet")
-    pandas.testing.assert_frame_equal(pandas.read_parquet(tmp_path / "x.parquet"), results.to_pandas(), check_dtype=False)
-
-
 def test_a_place_that_cannot_be_exported_to_is_one_line(folder, tmp_path):
     with pytest.raises(StoreError, match="cannot write"):
         Results(folder).to_csv(tmp_path / "nowhere" / "x.csv")

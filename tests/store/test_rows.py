@@ -16,19 +16,15 @@ from tests.report import synthetic
 from tests.store.helpers import make_arrays, make_record
 
 BASE = {
-    "data": {"name": "digits", "clients": 4},
-    "model": {"name": "mlp", "hidden": [8]},
-    "train": {"rounds": 2, "lr": [0.01, 1.0]},
+    "data": {"name": "digits", "clients": 4}, "model": {"name": "mlp", "hidden": [8]}, "train": {"rounds": 2, "lr": [0.01, 1.0]},
     "seeds": "0:6",
-}
+}  # fmt: skip
 WHOLE = BASE | {"method": [{"name": "fedavg", "label": "plain"}, {"name": "ifca", "clusters": [2, 3]}]}
 STEPS = [
     WHOLE | {"train": {"rounds": 2, "lr": 0.01}, "seeds": "0:3", "method": [{"name": "fedavg", "label": "first"}]},
     BASE | {"seeds": "0:3", "method": [{"name": "fedavg", "label": "first"}]},
-    BASE | {"method": [{"name": "fedavg", "label": "first"}]},
-    BASE | {"method": [{"name": "fedavg", "label": "plain"}]},
-    WHOLE,
-]
+    BASE | {"method": [{"name": "fedavg", "label": "first"}]}, BASE | {"method": [{"name": "fedavg", "label": "plain"}]}, WHOLE,
+]  # fmt: skip
 SHRUNK = WHOLE | {"train": {"rounds": 2, "lr": 1.0}, "seeds": "0:5"}
 
 
