@@ -28,8 +28,7 @@ DISCOUNTS: dict[str, Callable[[Array, Hyper], Array]] = {
     "hinge": lambda late, hyper: 1 / (1 + hyper["asynchronous.slope"] * jnp.maximum(late - hyper["asynchronous.grace"], 0)),
 }
 """s(τ) of Xie et al. 2019, of staleness f32[M]; FedBuff's is "polynomial"."""
-Outcome = tuple[tuple[Tree, Info], Wall, Flight]
-"""((state, report), clock, updates in flight) after a step."""
+Outcome = tuple[tuple[Tree, Info], Wall, Flight]  # ((state, report), clock, updates in flight) after a step
 
 
 def start_flight(settings: Asynchronous, slots: int, models: int, size: int) -> Flight:
