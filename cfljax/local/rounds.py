@@ -66,19 +66,10 @@ Sums = tuple[Array, Array | None]
 """(mix @ updates f32[K, d], members @ buffers f32[K, d] or None), both over a part of the participants."""
 
 
-def jobs_from(
-    cohort: Cohort,
-    start: Array,
-    which: Array | None,
-    anchor: Array | None = None,
-    anchor_of: Array | None = None,
-    velocity: Array | None = None,
-    weights: Array | None = None,
-    home: Array | None = None,
-) -> Jobs:
+def jobs_from(cohort: Cohort, start: Array, which: Array | None, **more: Array | None) -> Jobs:
     """Make the jobs of the cohort: participant s starts from `start[which[s]]`, or, if `which` is None, from the model that it
-    chooses. The arguments are the fields of `Jobs` with the same names."""
-    return Jobs(cohort.ids, cohort.mask, cohort.work, start, which, anchor, anchor_of, velocity, weights, home, cohort.kept)
+    chooses. `more`: the fields of `Jobs` from `anchor` on."""
+    return Jobs(cohort.ids, cohort.mask, cohort.work, start, which, kept=cohort.kept, **more)
 
 
 def sizes(federation: Federation, cohort: Cohort) -> Array:

@@ -38,13 +38,9 @@ class Info(NamedTuple):
     nonfinite: Array  # i32[] the number of participants' updates that had a NaN or Inf and were left out
     lost: Array  # bool[] whether there were participants but none of their updates was finite
     diag: dict[str, Array]  # Name → value: further diagnostics of the method. Their names and shapes are the same in each round.
-    finite: Array | None = None  # bool[S]: whether each participant's update is finite; None: unknown
-    home: Array | None = None
-    """f32[S, n]: each participant's update of its client-side parameters (`Updates.home`); None: there are none."""
     kept: ClientState = ClientState()
     """`Cohort.kept` after the round, with the participants' new rows and the updates of the clients that began in this round. With
     updates in flight, the other fields are of those that arrive in the round."""
-    cohort: Cohort | None = None  # The participants, where the method has drawn them itself; None: those that were drawn for it
 
 
 Models = Callable[[State], tuple[Array, Array]]
