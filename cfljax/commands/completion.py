@@ -79,8 +79,7 @@ def set_words(begun: str) -> list[str]:
     return [word for word in found if word.startswith(begun) and word != begun]
 
 
-NAMED = {"data": (SOURCES, PARTITIONS), "model": (MODELS,)}
-"""Table of a spec -> the registries whose entries have options in it."""
+NAMED = {"data": (SOURCES, PARTITIONS), "model": (MODELS,)}  # Table of a spec -> the registries whose entries have options in it
 
 
 def bash() -> str:

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
     from cfljax.registry.options import Table
 
-LINES, COLUMNS = 8, 8
-"""The most groups, or clients, and samples of each."""
-_CHARACTERS = 160
-"""The most of a text that is shown."""
+LINES, COLUMNS = 8, 8  # The most groups, or clients, and samples of each
+_CHARACTERS = 160  # The most of a text that is shown
 
 
 class Names(NamedTuple):

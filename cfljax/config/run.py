@@ -16,8 +16,7 @@ from cfljax.registry.entries import Origin
 from cfljax.registry.options import Options, Table, Value, list_files
 from cfljax.round.config import MethodConfig
 
-RESULTS_VERSION = 1
-"""Part of every run's id. Raise it when a run of the same configuration gives another result than before."""
+RESULTS_VERSION = 1  # Part of every run's id. Raise it when a run of the same configuration gives another result than before.
 
 
 @dataclasses.dataclass(frozen=True)

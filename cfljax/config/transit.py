@@ -128,8 +128,7 @@ class Transit(NamedTuple):
         return made if isinstance(made, Choice) else None
 
 
-NONE_WORDS = ("none", "mean")
-"""Words that mean the same as leaving the table out. They are for lists of values."""
+NONE_WORDS = ("none", "mean")  # Words that mean the same as leaving the table out. They are for lists of values.
 TABLES: dict[str, type[Any]] = {"privacy": Privacy, "compress": Compress, "attack": Attack, "robust": Robust}
 
 

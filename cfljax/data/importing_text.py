@@ -18,8 +18,7 @@ from cfljax.registry.options import Value
 from cfljax.types import Source
 
 DEFAULT_LENGTH = 80
-_FREE, _RATIO = 16 << 20, 50
-"""The padded size that samples may always have, and the largest ratio of padded size to tokens."""
+_FREE, _RATIO = 16 << 20, 50  # The padded size that samples may always have, and the largest ratio of padded size to tokens
 
 
 class Imported(NamedTuple):

@@ -10,12 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-MIN_LANES = 128
-"""At least this number of clients train side by side: fewer would not keep an accelerator busy."""
-MAX_HELD_BYTES = 1 << 28
-"""If the updates of all participants have at most this number of bytes, they are held at once."""
-BLOCK_BYTES = 1 << 26
-"""Otherwise participants train in blocks whose updates have about this number of bytes."""
+MIN_LANES = 128  # At least this number of clients train side by side: fewer would not keep an accelerator busy
+MAX_HELD_BYTES = 1 << 28  # If the updates of all participants have at most this number of bytes, they are held at once
+BLOCK_BYTES = 1 << 26  # Otherwise participants train in blocks whose updates have about this number of bytes
 
 
 class Packed(NamedTuple):

@@ -35,8 +35,7 @@ from cfljax.local.train import Samples, batch_gradient, full_gradient, gather_ba
 from cfljax.local.ways import Setting, find_grams, is_exact_on_gram, list_gram_sizes, make_trainer
 from cfljax.types import Array, ClientState, Federation, Hyper, Jobs, LocalStep, Model, Tree, Updates
 
-MAX_OWN_ROWS = 1 << 20
-"""The largest size of the rows that jobs get as their own."""
+MAX_OWN_ROWS = 1 << 20  # The largest size of the rows that jobs get as their own
 
 
 @dataclasses.dataclass(frozen=True)

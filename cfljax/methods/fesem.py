@@ -38,10 +38,8 @@ from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, Done, 
 from cfljax.types import Array
 
 PAPER = "Xie et al. 2020"
-FIRST_STEPS = 5
-"""Steps of K-means where it begins."""
-SMALL = 0.01
-"""The random points of the first memberships are between −SMALL and SMALL."""
+FIRST_STEPS = 5  # Steps of K-means where it begins
+SMALL = 0.01  # The random points of the first memberships are between −SMALL and SMALL
 
 
 class Weights(NamedTuple):

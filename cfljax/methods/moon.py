@@ -27,8 +27,7 @@ from cfljax.round.recipes import AVERAGES, AtHome, GradientAt, OwnSteps, StepRul
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Li et al. 2021"
-Carry = tuple[Position, Tree, Tree]
-"""What the steps of a client carry: its model, w, and its last model."""
+Carry = tuple[Position, Tree, Tree]  # What the steps of a client carry: its model, w, and its last model
 
 
 @dataclasses.dataclass(frozen=True)

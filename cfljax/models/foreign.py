@@ -24,8 +24,7 @@ class Family(NamedTuple):
 
 _BASIC = {"conv1": "conv_0", "bn1": "norm_0", "conv2": "conv_1", "bn2": "norm_1"}
 _AROUND = {"downsample.0": "around", "downsample.1": "norm_around"}
-_TOGETHER = "attention.together"
-"""Queries, keys and values in one layer."""
+_TOGETHER = "attention.together"  # Queries, keys and values in one layer
 
 FAMILIES = (
     Family(  # ResNets of torchvision and timm

@@ -19,8 +19,7 @@ from cfljax.models.starts import to_normal
 from cfljax.models.weights import Start, read_start
 from cfljax.types import Array, Model, Tree
 
-POOLED_MODELS = ("resnet20", "resnet18", "mobilenet_v2")
-"""Models whose head sees the mean of all pixels."""
+POOLED_MODELS = ("resnet20", "resnet18", "mobilenet_v2")  # Models whose head sees the mean of all pixels
 ATTENTION_LAYERS = ("query", "key", "value", "out")
 """The layers of an attention, as here and in flax's own, whose kernels have an axis for the heads."""
 

@@ -17,8 +17,7 @@ from cfljax.types import Model
 if TYPE_CHECKING:
     from cfljax.models.apply import Network
 
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-"""The statistics of batch normalisation."""
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # The statistics of batch normalisation
 
 
 class Start(NamedTuple):

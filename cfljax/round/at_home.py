@@ -25,12 +25,9 @@ if TYPE_CHECKING:
 class Kept(NamedTuple):
     """The state of these methods."""
 
-    w: Array
-    """f32[1, d] the global model."""
-    home: Array
-    """f32[C, m]: what stays with each client."""
-    drawn: Array
-    """bool[C]: it has been trained."""
+    w: Array  # f32[1, d] the global model
+    home: Array  # f32[C, m]: what stays with each client
+    drawn: Array  # bool[C]: it has been trained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +41,7 @@ class AtHome(PersonalConfig):
     begin with at home.
     """
 
-    average = "samples"
-    """The weights of the participants: "samples", "uniform" or "nova". Methods have an option of this name."""
+    average = "samples"  # The weights of the participants: "samples", "uniform" or "nova". Methods have an option of this name.
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -26,14 +26,10 @@ Of = Callable[[Array, Array, Array], Array]
 class Mixed(NamedTuple):
     """The models, and the clients' mixtures of them."""
 
-    models: Array
-    """f32[K, d]."""
-    mixture: Array
-    """f32[C, K]: each row sums to one."""
-    drawn: Array
-    """bool[C]: has a mixture of its own."""
-    memory: Tree = None
-    """What else the method remembers."""
+    models: Array  # f32[K, d]
+    mixture: Array  # f32[C, K]: each row sums to one
+    drawn: Array  # bool[C]: has a mixture of its own
+    memory: Tree = None  # What else the method remembers
 
 
 @dataclasses.dataclass(frozen=True)
