@@ -7,11 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.lazy import jnp
-<<<<<<< HEAD
 from cfljax.types import Array, Tree
-=======
-from cfljax.types import Array, Method, Tree
->>>>>>> nb
 
 ROUND_UP = 8
 """Numbers of clusters that data decides are rounded up to a multiple of this, so that most seeds share a compiled program."""
@@ -108,22 +104,3 @@ class Done(NamedTuple):
 def mark_slots(clusters: int) -> np.ndarray:
     """HOST. bool[K]: True for the first `clusters` slots; K is their number rounded up to a multiple of ROUND_UP."""
     return np.arange(-(-clusters // ROUND_UP) * ROUND_UP) < clusters
-<<<<<<< HEAD
-=======
-
-
-def inside(method: Method, init: Callable[..., Any], round: Callable[..., Any]) -> Method:
-    """Return the method on states that remember more, whose field `inner` is its own state. `init` and `round` make such states."""
-
-    def read(function: Callable[..., Any] | None) -> Any:
-        return None if function is None else lambda state, *more: function(state.inner, *more)
-
-    def write(function: Callable[..., Any] | None, at: int) -> Any:
-        if function is None:
-            return None
-        return lambda *a, **k: a[at]._replace(inner=function(*a[:at], a[at].inner, *a[at + 1 :], **k))
-
-    names = ("models", "score", "extras", "also", "mixture", "adapt", "shares")
-    outer = {name: read(getattr(method, name)) for name in names} | {"settle": None, "init": init, "round": round}
-    return method._replace(**outer, follow=write(method.follow, 0), regroup=write(method.regroup, 1))
->>>>>>> nb
