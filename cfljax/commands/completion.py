@@ -25,10 +25,8 @@ NAMES: dict[str, Iterable[str]] = {
 class Words(NamedTuple):
     """The words that may follow a command."""
 
-    flags: dict[str, tuple[str, ...]]
-    """Flag -> the values that it takes; () if it takes any."""
-    first: tuple[str, ...]
-    """Words that may come first, where other commands take a file."""
+    flags: dict[str, tuple[str, ...]]  # Flag -> the values that it takes; () if it takes any
+    first: tuple[str, ...]  # Words that may come first, where other commands take a file
 
 
 def words_of(name: str) -> Words:

@@ -32,8 +32,7 @@ class Names(NamedTuple):
 
     classes: list[str] | None
     tokens: Table | None
-    owners: list[str] | None
-    """The domains, which are the owners of the samples."""
+    owners: list[str] | None  # The domains, which are the owners of the samples
 
 
 def names_of(name: str, path: str | None) -> Names:

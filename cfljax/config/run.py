@@ -36,10 +36,8 @@ class Chosen:
 class Run:
     """One method on one federation with one seed."""
 
-    method: str
-    """The name of the method in the registry."""
-    label: str
-    """The name of the run's row in tables and figures; not part of the id."""
+    method: str  # The name of the method in the registry
+    label: str  # The name of the run's row in tables and figures; not part of the id
     options: MethodConfig
     data: Data
     model: Chosen

@@ -48,8 +48,7 @@ class Privacy:
 class Named:
     """A table with a name that decides which options it has; the options of other names are None."""
 
-    OWNERS: ClassVar[dict[str, tuple[Value, tuple[str, ...]]]] = {}
-    """Name of an option → its default, and the names that have it."""
+    OWNERS: ClassVar[dict[str, tuple[Value, tuple[str, ...]]]] = {}  # Name of an option → its default, and the names that have it
     name: str
 
     def __post_init__(self) -> None:

@@ -27,8 +27,7 @@ class Imported(NamedTuple):
 
     source: Source
     class_names: list[str]
-    tokens: options.Table | None
-    """The vocabulary of the texts; None: there are no texts."""
+    tokens: options.Table | None  # The vocabulary of the texts; None: there are no texts
 
 
 def read_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:

@@ -30,10 +30,8 @@ class Tokens(NamedTuple):
     """A vocabulary and its encoder."""
 
     kind: str
-    names: list[str]
-    """The token of each number."""
-    encode: Callable[[Text], list[int]]
-    """A text -> its tokens."""
+    names: list[str]  # The token of each number
+    encode: Callable[[Text], list[int]]  # A text -> its tokens
 
     def table(self) -> Table:
         """Return what is stored beside the data."""

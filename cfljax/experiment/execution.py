@@ -12,11 +12,11 @@ from cfljax.config.train import Forced
 from cfljax.devices.machine import TYPICAL, Machine, Speed, speed_file
 from cfljax.local import lanes, predict
 from cfljax.local.gram import first_layer
+from cfljax.local.lanes import choose_block
 from cfljax.local.parts import ModelParts, divide_model
-from cfljax.local.products import count_bytes
+from cfljax.local.products import GRAM_SIZES, count_bytes, gram_sizes
 from cfljax.local.queue import choose_lanes
 from cfljax.local.schedule import Work
-from cfljax.local.sizes import GRAM_SIZES, choose_block, gram_sizes
 from cfljax.types import Federation, Model, Plan
 
 OFTEN = 2

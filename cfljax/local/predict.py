@@ -10,9 +10,8 @@ from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.lazy import jax, jnp
 from cfljax.local.gram import MAX_PRODUCT_UPDATE, first_layer
 from cfljax.local.parts import ModelParts, kernel_trains
-from cfljax.local.products import BLOCK, WHOLE
+from cfljax.local.products import BLOCK, GRAM_SIZES, WHOLE
 from cfljax.local.schedule import Work
-from cfljax.local.sizes import GRAM_SIZES
 from cfljax.local.turned import get_path
 from cfljax.types import Array, Model, Tree
 

@@ -47,12 +47,9 @@ SMALL = 0.01
 class Weights(NamedTuple):
     """What the server knows of the clients' weights."""
 
-    own: Array
-    """f32[C, p]: what is compared of W_i; not a number before a client has trained."""
-    means: Array
-    """f32[K, p]: the means of K-means; not a number for an empty cluster."""
-    order: Array
-    """u32[C]: K-means begins at the clients with the smallest of these."""
+    own: Array  # f32[C, p]: what is compared of W_i; not a number before a client has trained
+    means: Array  # f32[K, p]: the means of K-means; not a number for an empty cluster
+    order: Array  # u32[C]: K-means begins at the clients with the smallest of these
 
 
 @dataclasses.dataclass(frozen=True)

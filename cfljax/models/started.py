@@ -30,10 +30,8 @@ class Adapters(NamedTuple):
 
     rank: int
     alpha: float
-    where: str
-    """"attention", "dense" or "all"."""
-    head: bool
-    """Whether the head trains, as a whole."""
+    where: str  # "attention", "dense" or "all"
+    head: bool  # Whether the head trains, as a whole
 
 
 def apply_start(model: Model, options: object, lora: Adapters | None) -> Model:
@@ -76,12 +74,9 @@ def _make_draw(model: Model, start: Start, jitter: float) -> Callable[[Array], A
 class Division(NamedTuple):
     """The parameters of a network that train."""
 
-    shapes: Tree
-    """The tree of the parameters that train."""
-    whole: Callable[[Tree], Tree]
-    """params -> the parameters of the whole network."""
-    draw: Callable[[Array], Tree]
-    """key -> params."""
+    shapes: Tree  # The tree of the parameters that train
+    whole: Callable[[Tree], Tree]  # params -> the parameters of the whole network
+    draw: Callable[[Array], Tree]  # key -> params
 
 
 def _divide(model: Model, parts: Division) -> Model:

@@ -45,8 +45,8 @@ class MethodConfig:
     or stay with clients (`train.parts`); (): the method has other models, and refuses that. It is not inherited, since a
     method that takes over another's options may have another state."""
     served = ""
-    """Where the method's state has its averaged models f32[K, d], on which `train.server` takes its steps (dots lead into what is
-    nested); "": in the first of `averaged`, if it has any. The K clusters must be the same ones in all rounds. Not inherited."""
+    """The field of the method's state with its averaged models f32[K, d], on which `train.server` takes its steps; "": the first of
+    `averaged`, if it has any. The K clusters must be the same ones in all rounds. Not inherited."""
     own_server = False
     """Whether the server's step is the method's own, and more than a mean of updates: then `train.server`, `train.parts` and
     `train.freeze` are refused with this as the reason."""
@@ -68,6 +68,8 @@ class MethodConfig:
     one_sum = False
     """Whether each round makes one sum over all participants public and nothing else that tells who they were, and what a client
     sends does not depend on when it was drawn before. Not inherited."""
+    counts_labels = ""
+    """Why samples must not have several labels, for the message; "": they may."""
     needs_clients = True
     """Whether more `clusters` than clients that train are refused."""
     vectors_kept = 0
@@ -119,6 +121,8 @@ class MethodConfig:
 
     def check_labels(self, where: str) -> None:
         """Raise SpecError if a sample must have one label. It is called where samples have several. `where`: as for `check`."""
+        if self.counts_labels:
+            raise SpecError(f'method.name = "{where.removeprefix("method.")}": {self.counts_labels}')
 
     @property
     def without(self) -> dict[str, str]:

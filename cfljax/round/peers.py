@@ -117,7 +117,7 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         own = state.own[cohort.ids]
         begin, pull = config.start(state, cohort.ids, own, hyper)
         home = None if state.shared is None else jnp.tile(state.shared, (mine.shape[0], 1))
-        jobs = jobs_from(cohort, begin, mine, pull, None if pull is None else mine, home=home)
+        jobs = jobs_from(cohort, begin, mine, anchor=pull, anchor_of=None if pull is None else mine, home=home)
         updates = train(key, federation, jobs, hyper)
         mixed = keep_own(cohort, updates.delta, begin)
         sane = cohort.mask & usable(updates.delta)

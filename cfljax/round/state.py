@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cfljax.lazy import jnp
-from cfljax.types import Array, Init, Method, Round, Tree
+from cfljax.types import Array, Tree
 
 ROUND_UP = 8
 """Numbers of clusters that data decides are rounded up to a multiple of this, so that most seeds share a compiled program."""
@@ -44,6 +43,10 @@ class State(NamedTuple):
     """Arrays that are kept with the results."""
     whole: Array | None = None
     """f32[1, d]: a global model, which all participants train as well; None: there is none."""
+    own: Array | None = None
+    """f32[C, n]: the parameters that stay with each client (`round/parts.py`); None: there are none."""
+    scored_by: Array | None = None
+    """i32[C]: the cluster whose model each client has, or would get; None: `own` is None."""
 
     @property
     def clusters(self) -> int:
@@ -94,25 +97,10 @@ class Done(NamedTuple):
     moved: Array
     """bool[K]: which clusters had members with finite updates."""
     notes: Array | None = None
-    """f32[S, notes]: what the method's own steps have noted, NaN where they have not; None: they do not."""
+    """f32[S, notes]: what the method's own steps have noted, NaN where they have not; or the updates of the parameters that stay
+    with the participants; None: there are neither."""
 
 
 def mark_slots(clusters: int) -> np.ndarray:
     """HOST. bool[K]: True for the first `clusters` slots; K is their number rounded up to a multiple of ROUND_UP."""
     return np.arange(-(-clusters // ROUND_UP) * ROUND_UP) < clusters
-
-
-def inside(method: Method, init: Init[Any], round: Round[Any]) -> Method:
-    """Return the method on states that remember more, whose field `inner` is its own state. `init` and `round` make such states."""
-
-    def read(function: Callable[..., Any] | None) -> Any:
-        return None if function is None else lambda state, *more: function(state.inner, *more)
-
-    def write(function: Callable[..., Any] | None, at: int) -> Any:
-        if function is None:
-            return None
-        return lambda *a, **k: a[at]._replace(inner=function(*a[:at], a[at].inner, *a[at + 1 :], **k))
-
-    names = ("models", "score", "extras", "also", "mixture", "adapt", "shares")
-    outer = {name: read(getattr(method, name)) for name in names} | {"settle": None, "init": init, "round": round}
-    return method._replace(**outer, follow=write(method.follow, 0), regroup=write(method.regroup, 1))
