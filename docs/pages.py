@@ -139,8 +139,9 @@ def spec() -> str:
         "A spec is a TOML file, or a dict for `cfljax.sweep`. Any value may be a list: an axis of the grid. "
         "`cfljax sweep SPEC.toml --dry-run` checks a spec and prints what it would run. "
         "A grid over values marked * compiles once.\n\n"
-        "`cfljax schema > spec.schema.json` writes the JSON Schema of specs. With `#:schema ./spec.schema.json` as first line of "
-        "a spec, VS Code (Even Better TOML) completes and checks its keys and values. `--plugin FILE.py` adds your own names.\n"
+        "`cfljax schema` prints the JSON Schema of specs. Save it as `spec.schema.json` and write `#:schema ./spec.schema.json` "
+        "into the first line of a spec: VS Code (Even Better TOML) completes and checks its keys and values. "
+        "`--plugin FILE.py` adds your names.\n"
     )
     parts += ["## Top level", "", keys(TOP), ""]
     words = 'An axis of numbers may also be written `"0:10"` (integers), `"log(0.001, 0.1, 5)"` or `"lin(0, 1, 5)"`.'

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import data, keys
+from cfljax.config import Train
 from cfljax.engine.settings import Assembled, Settings
 from cfljax.engine.simulate import Output, simulate
 from cfljax.federation import PARTITIONS, cohort
@@ -22,7 +23,7 @@ from cfljax.local.optimiser import decay_rate
 from cfljax.local.send import Sending, exact_share, flip_labels
 from cfljax.methods import METHODS
 from cfljax.registry.options import drop_traced, list_traced
-from cfljax.round.feedback import with_memory
+from cfljax.round.stages import add_stages, make_stages
 from tests import toy
 
 ROUNDS = 4
@@ -119,7 +120,7 @@ def prepared(name, work=None, model=None, **options):
 def _prepared(name, config, solver):
     model = solver.model
     method = METHODS.entry(name).make(config, model, solver)
-    method = with_memory(method, solver, name) if solver.sending.feedback or solver.keeps_state else method
+    method = add_stages(method, make_stages(name, Train(), config, solver))
     return Prepared(config, model, method, jax.jit(method.init), jax.jit(method.round))
 
 

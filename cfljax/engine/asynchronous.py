@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cfljax.engine.settings import Asynchronous, Wall
+from cfljax.engine.settings import Asynchronous, Carry, Settings, Wall
 from cfljax.engine.wall import MAX_TIMED_CLUSTERS, Go, add, add_by_label, devices_in_round, run_metered, seconds_to_next
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
-from cfljax.types import Array, ClientState, Cohort, Federation, Flight, Hyper, Info, Tree
+from cfljax.types import Array, ClientState, Cohort, Federation, Flight, Hyper, Info, Models, Tree
 
 DISCOUNTS: dict[str, Callable[[Array, Hyper], Array]] = {
     "none": lambda late, _: jnp.ones_like(late),
@@ -28,8 +28,6 @@ DISCOUNTS: dict[str, Callable[[Array, Hyper], Array]] = {
     "hinge": lambda late, hyper: 1 / (1 + hyper["asynchronous.slope"] * jnp.maximum(late - hyper["asynchronous.grace"], 0)),
 }
 """s(τ) of Xie et al. 2019, of staleness f32[M]; FedBuff's is "polynomial"."""
-Outcome = tuple[tuple[Tree, Info], Wall, Flight]
-"""((state, report), clock, updates in flight) after a step."""
 
 
 def start_flight(settings: Asynchronous, slots: int, models: int, size: int) -> Flight:
@@ -75,35 +73,28 @@ def add_flight(info: Info, flight: Flight | None) -> Info:
 
 
 def step(
-    go: Go,
-    settings: Asynchronous,
-    vector: tuple[float, float],
-    models: Callable[[Tree], tuple[Array, Array]],
-    wall: Wall | None,
-    flight: Flight | None,
-    federation: Federation,
-    hyper: Hyper,
-    t: Array,
-) -> Outcome:
-    """Step t of the server. The arguments are as for `wall.run_timed`."""
-    assert wall is not None and flight is not None and federation.devices is not None
-    before: Flight = flight
+    go: Go, settings: Settings, models: Models, carry: Carry, federation: Federation, hyper: Hyper, t: Array
+) -> tuple[tuple[Tree, Info], Wall, Flight]:
+    """Step t of the server after the state in `carry`: ((state, report), clock, updates in flight). The other arguments are as for
+    `wall.run_timed`."""
+    vector, how, wall, before = settings.clock, settings.asynchronous, carry.wall, carry.flight
+    assert wall is not None and before is not None and federation.devices is not None and vector is not None and how is not None
     devices = devices_in_round(federation.devices, hyper, wall.elapsed.high, t)
     (_, timed), spent = run_metered(go, vector, ClientState(devices=devices, flight=before), hyper)
     assert timed.kept.flight is not None
     new = timed.kept.flight.begun == t
-    there, flight = new | flight.busy, timed.kept.flight
+    there, flight = new | before.busy, timed.kept.flight
     each = jnp.stack([spent.own.vectors_up, spent.own.floats_up]) // jnp.maximum(jnp.sum(new), 1)
     # messages sent before a round begins delay all others, too
     left = jnp.where(new, spent.each[flight.ids], jnp.maximum(flight.left - spent.before, 0.0))
     flight = flight._replace(left=left, up=jnp.where(new[:, None], each, flight.up))
     of_clients = lambda each: jnp.zeros(federation.clients).at[flight.ids].add(each)  # noqa: E731 (sums are taken in their order)
     order = jnp.lexsort((federation.uid[flight.ids], jnp.where(there, flight.left, jnp.inf)))
-    arrives = there & (jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0])) < settings.buffer)  # the earliest
+    arrives = there & (jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0])) < how.buffer)  # the earliest
     lasts = jnp.max(flight.left, initial=0.0, where=arrives)
     lasts = jnp.where(there.any(), lasts, seconds_to_next(federation, devices, wall.elapsed.high, t))
     late = jnp.where(arrives, t - flight.begun, 0)
-    discount = DISCOUNTS[settings.staleness](late.astype(jnp.float32), hyper)
+    discount = DISCOUNTS[how.staleness](late.astype(jnp.float32), hyper)
     state, info = go(ClientState(devices=devices, flight=before._replace(arrives=arrives, discount=discount)))
     assert info.kept.flight is not None
     took = of_clients(jnp.where(there, jnp.minimum(flight.left, lasts), 0.0))

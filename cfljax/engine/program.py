@@ -33,10 +33,8 @@ from cfljax.local.send import flip_labels
 from cfljax.types import Array, ClientState, Federation, Hyper, Info, Method, Tree
 
 Compiling = SplitFunction | Future["jax.stages.Compiled"]
-Picked = list[int]
-"""Which of the arrays that each run has for itself each array of a view is; −1: computed, or shared by runs."""
-Report = dict[str, Array]
-"""The last round's values for the history, by name, and the sums since the start."""
+Picked = list[int]  # Which of the arrays that each run has for itself each array of a view is; −1: computed, or shared by runs
+Report = dict[str, Array]  # The last round's values for the history, by name, and the sums since the start
 Out = TypeVar("Out")
 
 
@@ -58,14 +56,13 @@ def make_program(method: Method, settings: Settings) -> Program:
 
     def advance(carry: Carry, key: Array, hyper: Hyper, federation: Federation, t: Array) -> tuple[Carry, Report]:
         go = functools.partial(_round, method, settings, key, carry.state, federation, hyper, t)
-        wall, flight = None, carry.flight
+        wall, flight = None, None
         if settings.clock is None:
             state, info = go(ClientState())
         elif settings.asynchronous is None:
             (state, info), wall = run_timed(go, settings.clock, method.models, carry.wall, federation, hyper, t)
         else:
-            at = (carry.wall, flight, federation, hyper, t)
-            (state, info), wall, flight = asynchronous.step(go, settings.asynchronous, settings.clock, method.models, *at)
+            (state, info), wall, flight = asynchronous.step(go, settings, method.models, carry, federation, hyper, t)
         more = jnp.stack(info.traffic)
         low = carry.traffic[:, 1] + (more & (WORD - 1))
         high = carry.traffic[:, 0] + (more >> WORD_BITS) + (low >> WORD_BITS)

@@ -18,12 +18,10 @@ from cfljax.errors import SpecError
 from cfljax.federation import cohort
 from cfljax.lazy import jax, jnp
 from cfljax.local.meter import Meter, meter_steps
-from cfljax.types import Array, ClientState, Devices, DevicesNow, Federation, Hyper, Info, Traffic, Tree
+from cfljax.types import Array, ClientState, Devices, DevicesNow, Federation, Hyper, Info, Models, Traffic, Tree
 
-MAX_TIMED_CLUSTERS = 64
-"""With more models than these, the waiting time of each cluster is not recorded."""
-CLOCK_ERROR = 2.0**-21
-"""The largest relative rounding error of the clock: four steps of float32."""
+MAX_TIMED_CLUSTERS = 64  # With more models than these, the waiting time of each cluster is not recorded
+CLOCK_ERROR = 2.0**-21  # The largest relative rounding error of the clock: four steps of float32
 Go = Callable[[ClientState], tuple[Tree, Info]]
 """Computes a round, given the devices and the updates in flight: (state after it, report)."""
 
@@ -52,13 +50,7 @@ def format_clock(wall: Wall) -> dict[str, Array]:
 
 
 def run_timed(
-    go: Go,
-    vector: tuple[float, float],
-    models: Callable[[Tree], tuple[Array, Array]],
-    wall: Wall | None,
-    federation: Federation,
-    hyper: Hyper,
-    t: Array,
+    go: Go, vector: tuple[float, float], models: Models, wall: Wall | None, federation: Federation, hyper: Hyper, t: Array
 ) -> tuple[tuple[Tree, Info], Wall]:
     """Run round t and move the clock: ((state, report), the clock). `vector`: bytes of a vector (down, up)."""
     assert wall is not None and federation.devices is not None

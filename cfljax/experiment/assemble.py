@@ -48,14 +48,11 @@ from cfljax.models.options import common_options
 from cfljax.models.started import Adapters, apply_start, to_head_model
 from cfljax.registry import when_replaced
 from cfljax.registry.options import Value, drop_traced
-from cfljax.round.feedback import with_memory
-from cfljax.round.parts import make_in_parts
-from cfljax.round.server import ServerOptimiser, with_server
+from cfljax.round.stages import Stage, add_stages, make_stages
 from cfljax.types import Federation, Grams, Method, Model
 from cfljax.types.federation import NEVER
 
-CHUNK = 10
-"""Evaluations between two looks at a running batch."""
+CHUNK = 10  # Evaluations between two looks at a running batch
 
 
 def assemble(run: Run, width: int, machine: Machine) -> Assembled:
@@ -87,9 +84,11 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     solver = Solver(
         model, work, optimizer, tuple(arguments.items()), choice.plan, settings.sending, keeps_state=run.train.keeps_state
     )
-    options, table = drop_traced(run.options), run.train.server_table
-    server = None if table is None else ServerOptimiser(table.name, tuple((table.arguments or {}).items()))
-    method = _method(run.method, options, canonical(options), solver, mesh, parts, server)
+    options, divided = drop_traced(run.options), solver
+    if parts or work.head:
+        divided = dataclasses.replace(solver, parts=divide_model(model, parts, bool(work.head)))
+    stages = make_stages(run.method, run.train, options, divided)
+    method = _method(run.method, options, canonical(options), divided, mesh, stages)
     check_mixture(run, method, federation)
     if run.train.clocked is not None:
         federation = with_devices(run, federation)
@@ -273,16 +272,10 @@ def _method(
     meaning: str,  # noqa: ARG001 (files that the options name may have changed)
     solver: Solver,
     mesh: jax.sharding.Mesh | None,  # noqa: ARG001 (what its set-up compiles is traced for these devices)
-    parts: Pairs,
-    server: ServerOptimiser | None,
+    stages: tuple[Stage, ...],
 ) -> Method:
     """Make the method, one object for runs that differ in seed and traced numbers: it keeps what its set-up compiles."""
-    make, model = METHODS.entry(name).make, solver.model
-    apart = solver.work.head or parts and not options.parts
-    method = make_in_parts(make, options, model, solver, () if options.parts else parts) if apart else make(options, model, solver)
-    if server is not None:
-        method = with_server(method, options.serves, model, server, divide_model(model, parts) if parts else None)
-    return with_memory(method, solver, name) if solver.sending.feedback or solver.keeps_state else method
+    return add_stages(METHODS.entry(name).make(options, solver.model, solver), stages)
 
 
 @when_replaced

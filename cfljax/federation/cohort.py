@@ -7,73 +7,49 @@ import math
 from cfljax import keys
 from cfljax.federation.gather import insertion_points
 from cfljax.lazy import jax, jnp
-from cfljax.types import ClientState, Cohort, Federation, Flight, Hyper
+from cfljax.types import Array, ClientState, Cohort, Federation, Hyper
 
 NOTHING = ClientState()
 
 
-def draw(
-    key: jax.Array, federation: Federation, participants: int, round: jax.Array, hyper: Hyper, kept: ClientState = NOTHING
-) -> Cohort:
+def draw(key: Array, federation: Federation, participants: int, round: Array, hyper: Hyper, kept: ClientState = NOTHING) -> Cohort:
     """Draw `participants` of the clients that have arrived and hold training data, uniformly without replacement. Some of them drop
     out (`dropout`: probability) or do only a part of their local steps (`stragglers`: probability, `straggler_work`). A client that
-    a trace marks as unavailable, or whose update is in flight (`kept.flight`), is not drawn. A client that would miss the deadline
-    is drawn and left out (`kept.devices`)."""
-    eligible = present(federation, round)
+    a trace marks as unavailable, or whose update is in flight (`kept.flight`), is not drawn: it keeps its slot, masked, and others
+    are drawn for the free slots, in order. A client that would miss the deadline is drawn and left out (`kept.devices`). If there
+    are as many slots as clients, each client has its own."""
+    eligible, flight = present(federation, round), kept.flight
     if kept.devices is not None and kept.devices.there is not None:
         eligible = eligible & kept.devices.there
-    if kept.flight is not None:
-        ids, eligible = _draw_around_flight(key, federation, kept.flight, eligible)
-        return gather(key, federation, ids, eligible, round, hyper, kept)
+    if flight is not None:
+        away = jnp.where(flight.busy, flight.ids, federation.clients)
+        eligible = eligible & ~jnp.zeros(federation.clients, bool).at[away].set(True, mode="drop")
     if participants >= federation.clients:
         ids = jnp.arange(federation.clients, dtype=jnp.int32)
     else:
-        ids = _draw_clients(key, federation, eligible, participants)
+        score = keys.scores(key, "cohort", federation.uid) >> 1
+        ids = select_highest(jnp.where(eligible, score.astype(jnp.int32), -1), participants)
+        if flight is not None:
+            ids = jnp.where(flight.busy, flight.ids, ids[jnp.maximum(jnp.cumsum(~flight.busy) - 1, 0)])
     return gather(key, federation, ids, eligible[ids], round, hyper, kept)
 
 
-def _draw_clients(key: jax.Array, federation: Federation, eligible: jax.Array, number: int) -> jax.Array:
-    """i32[number]: clients that are drawn, of those that are eligible bool[C] as far as there are enough."""
-    score = keys.scores(key, "cohort", federation.uid) >> 1
-    return select_highest(jnp.where(eligible, score.astype(jnp.int32), -1), number)
-
-
-def _draw_around_flight(key: jax.Array, federation: Federation, flight: Flight, eligible: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Draw for the free slots while updates are in flight: (i32[M] clients of all slots, bool[M] those that begin). Clients in
-    flight keep their slots. If there are as many slots as clients, each client has its own."""
-    slots, clients = flight.ids.shape[0], federation.clients
-    there = jnp.where(flight.busy, flight.ids, clients)
-    eligible = eligible & ~jnp.zeros(clients, bool).at[there].set(True, mode="drop")
-    if slots >= clients:
-        ids = jnp.arange(clients, dtype=jnp.int32)
-    else:
-        rank = jnp.maximum(jnp.cumsum(~flight.busy) - 1, 0)
-        ids = jnp.where(flight.busy, flight.ids, _draw_clients(key, federation, eligible, slots)[rank])
-    return ids, eligible[ids] & ~flight.busy
-
-
 def draw_inside(
-    key: jax.Array,
-    federation: Federation,
-    labels: jax.Array,
-    clusters: int,
-    most: int,
-    round: jax.Array,
-    hyper: Hyper,
-    kept: ClientState = NOTHING,
+    key: Array, federation: Federation, labels: Array, clusters: int, most: int, cohort: Cohort, hyper: Hyper
 ) -> Cohort:
-    """Draw up to `most` clients of each cluster without replacement, by everybody's scores: one cluster draws as FedAvg."""
-    able = present(federation, round) & (labels >= 0)
+    """Draw up to `most` clients of each cluster without replacement, by everybody's scores: one cluster draws as FedAvg. `cohort`:
+    what the run has drawn for the round."""
+    able = present(federation, cohort.round) & (labels >= 0)
     luck = keys.scores(key, "cohort", federation.uid) >> 1
     numbers = jnp.arange(federation.clients, dtype=jnp.int32)
     belongs, _, who = jax.lax.sort((jnp.where(able, labels, clusters), ~luck, numbers), num_keys=2, is_stable=True)
     rank = numbers - jnp.searchsorted(belongs, belongs, side="left")
     chosen = (rank < most) & (belongs < clusters)
     front = jnp.argsort(~chosen, stable=True)[: min(federation.clients, clusters * most)]
-    return gather(key, federation, who[front], chosen[front], round, hyper, kept)
+    return gather(key, federation, who[front], chosen[front], cohort.round, hyper, cohort.kept)
 
 
-def select_highest(scores: jax.Array, number: int) -> jax.Array:
+def select_highest(scores: Array, number: int) -> Array:
     """i32[number]: the positions of the highest scores i32[C], the highest first, the first of equal ones first. Scores are uniform
     in 0 … 2³¹ − 1, and −1 for clients that cannot be drawn. As they are uniform, a threshold leaves few of a million to sort."""
     clients, room = scores.shape[0], number + 16 * math.isqrt(number) + 64
@@ -83,7 +59,7 @@ def select_highest(scores: jax.Array, number: int) -> jax.Array:
     above = scores >= jnp.maximum((1 - wanted) * 2.0**31, 0).astype(jnp.int32)
     rank = jnp.cumsum(above, dtype=jnp.int32)
 
-    def few() -> jax.Array:
+    def few() -> Array:
         ids = insertion_points(rank, jnp.arange(1, room + 1)).astype(jnp.int32)
         left = jnp.where(ids < clients, scores[jnp.minimum(ids, clients - 1)], -1)
         return ids[jax.lax.top_k(left, number)[1]]
@@ -91,19 +67,13 @@ def select_highest(scores: jax.Array, number: int) -> jax.Array:
     return jax.lax.cond((rank[-1] >= number) & (rank[-1] <= room), few, lambda: jax.lax.top_k(scores, number)[1])
 
 
-def present(federation: Federation, round: jax.Array) -> jax.Array:
+def present(federation: Federation, round: Array) -> Array:
     """bool[C]: real clients that have arrived and hold training data."""
     return federation.trains & (federation.arrive <= round)
 
 
 def gather(
-    key: jax.Array,
-    federation: Federation,
-    ids: jax.Array,
-    mask: jax.Array,
-    round: jax.Array,
-    hyper: Hyper,
-    kept: ClientState = NOTHING,
+    key: Array, federation: Federation, ids: Array, mask: Array, round: Array, hyper: Hyper, kept: ClientState = NOTHING
 ) -> Cohort:
     """Build the cohort of clients ids i32[S] where mask bool[S], after dropout, with stragglers. `key` is the round's."""
     work, uid = jnp.ones(ids.shape), federation.uid[ids]
@@ -117,6 +87,6 @@ def gather(
     return Cohort(ids, mask, work, jnp.asarray(round, jnp.int32), kept)
 
 
-def _uniform(key: jax.Array, name: str, uid: jax.Array) -> jax.Array:
+def _uniform(key: Array, name: str, uid: Array) -> Array:
     """f32[S] in [0, 1), one number per identity."""
     return (keys.scores(key, name, uid) >> 8).astype(jnp.float32) / (1 << 24)

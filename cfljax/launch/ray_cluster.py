@@ -28,8 +28,7 @@ from cfljax.store import Claim, Store
 
 PASSED_ON = ("CFLJAX_DATA", "CFLJAX_DEBUG", "CFLJAX_CHECKPOINT", "JAX_PLATFORMS")
 """Variables of this process that tasks on other machines get, too."""
-MOST_LINES = 8
-"""Progress lines, one per running batch."""
+MOST_LINES = 8  # Progress lines, one per running batch
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,12 +23,9 @@ from cfljax.registry import Entry
 from cfljax.registry.options import Table, Value, option
 from cfljax.store import Store
 
-MAX_LINES, MAX_ARRAY = 8, 1000
-"""Progress lines, and jobs of an array (Slurm's own default is one more)."""
-SECONDS_BETWEEN = 1.0
-"""Seconds between two looks at the logs."""
-ALWAYS = 10**9
-"""How often a job continues whose time is over."""
+MAX_LINES, MAX_ARRAY = 8, 1000  # Progress lines, and jobs of an array (Slurm's own default is one more)
+SECONDS_BETWEEN = 1.0  # Seconds between two looks at the logs
+ALWAYS = 10**9  # How often a job continues whose time is over
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +17,7 @@ from cfljax.local.schedule import Task
 from cfljax.local.send import Sending
 from cfljax.local.train import Turns
 from cfljax.models.flat import mask_head, norm_of, part_of
-from cfljax.types import Array, Federation, Hyper, Jobs, Model, Updates
+from cfljax.types import Array, Federation, Hyper, Model, Updates
 
 ALL, CLUSTER, CLIENT, FROZEN = "all", "cluster", "client", "frozen"
 """Who shares a part: all clients, the members of a cluster, or nobody; or it does not train in the rounds."""
@@ -94,11 +94,9 @@ def sends_statistics(model: Model, parts: ModelParts | None) -> bool:
     return any(parts is None or part_of(model, path)[parts.away].any() for path in model.statistics)
 
 
-def insert_home(parts: ModelParts | None, federation: Federation, client: Array, start: Array) -> Array:
-    """Insert the client-side parameters into the model f32[d]."""
-    if parts is None or federation.own is None:
-        return start
-    return start.at[parts.home].set(federation.own[client])
+def insert_home(parts: ModelParts | None, own: Array | None, client: Array, start: Array) -> Array:
+    """Insert the client's parameters, of all f32[C, n], into the model f32[d]."""
+    return start if parts is None or own is None else start.at[parts.home].set(own[client])
 
 
 def mask_home(parts: ModelParts | None, row: Array) -> Array:
@@ -117,27 +115,20 @@ def split_home(parts: ModelParts | None, updates: Updates) -> Updates:
 
 
 def receive(
-    sending: Sending, parts: ModelParts | None, hyper: Hyper, key: Array, uid: Array, row: Array, unit: Array | float = 1.0
-) -> Array:
-    """Do what `send.receive` does with the part of the row f32[d] that travels; the client-side part becomes zero."""
-    return _receive_all(sending, parts, hyper, key, uid, row, None, unit)[0]
-
-
-def _receive_all(
     sending: Sending,
     parts: ModelParts | None,
     hyper: Hyper,
     key: Array,
     uid: Array,
     row: Array,
-    residual: Array | None,
+    residual: Array | None = None,
     unit: Array | float = 1.0,
 ) -> tuple[Array, Array | None]:
-    """Do what `send.receive_all` does with the parts of row and residual f32[d] that travel; the rest of both is zero."""
+    """Do what `send.receive` does with the parts of row and residual f32[d] that travel; the rest of both is zero."""
     if parts is None or not parts.kept.size:
-        return send.receive_all(sending, hyper, key, uid, row, residual, unit)
+        return send.receive(sending, hyper, key, uid, row, residual, unit)
     away = None if residual is None else residual[parts.away]
-    sent, left = send.receive_all(sending, hyper, key, uid, row[parts.away], away, unit)
+    sent, left = send.receive(sending, hyper, key, uid, row[parts.away], away, unit)
     whole = lambda travels: jnp.zeros_like(row).at[parts.away].set(travels)  # noqa: E731
     return whole(sent), None if left is None else whole(left)
 
@@ -160,24 +151,17 @@ def send_parts(
     def arrive(of: tuple[Array, Array | None, Array | None]) -> tuple[Array, Array | None, Array | None]:
         delta, velocity, left = of
         if one_vector and velocity is not None:
-            buffer = receive(sending, parts, hyper, task.key, uid, velocity, lr)
+            buffer = receive(sending, parts, hyper, task.key, uid, velocity, unit=lr)[0]
             return -lr * buffer, buffer, left
-        delta, left = _receive_all(sending, parts, hyper, task.key, uid, delta, left)
+        delta, left = receive(sending, parts, hyper, task.key, uid, delta, left)
         if velocity is None or task.velocity is None:
             return delta, None, left
-        change = receive(sending, parts, hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
+        again = keys.fold(task.key, "velocity")
+        change = receive(sending, parts, hyper, again, uid, velocity - task.velocity, unit=lr)[0]
         return delta, task.velocity + change, left
 
     delta, velocity, left = jax.lax.cond(task.mask, arrive, lambda of: of, (updates.delta, updates.velocity, task.residual))
     return updates._replace(delta=delta, velocity=velocity, residual=left)
-
-
-def own_losses(
-    gradient: Callable[[Federation, Jobs], tuple[Array, Array]], federation: Federation, models: Array, clients: Array, mask: Array
-) -> Array:
-    """Compute `Solver.losses` f32[K, S] of models with each client's own part. `gradient`: `Solver.gradient`."""
-    shares, first = jnp.ones(clients.shape[0]), jnp.zeros(clients.shape[0], jnp.int32)
-    return jax.lax.map(lambda start: gradient(federation, Jobs(clients, mask, shares, start[None], first))[1], models)
 
 
 def make_turns(parts: ModelParts | None, epochs: int) -> Turns | None:

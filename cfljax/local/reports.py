@@ -7,7 +7,6 @@ from cfljax.kernels.sketch import sketch
 from cfljax.lazy import jax, jnp
 from cfljax.local.flight import arrived_cohort, participating
 from cfljax.local.rounds import Kept, Trained, sizes
-from cfljax.local.send import scatter_kept
 from cfljax.types import Array, ClientState, Cohort, Federation, Info, Traffic, Updates
 
 
@@ -43,14 +42,15 @@ def _make_info(
     federation: Federation, cohort: Cohort, kept: Kept, distance: Array, nonfinite: Array, traffic: Traffic, diag: dict[str, Array]
 ) -> Info:
     """Report on a round. `distance` f32[S]: of each trained model from its cluster's model after the round."""
-    rows, there = cohort.kept, participating(cohort)
-    after = ClientState(scatter_kept(rows.residual, cohort, kept.residual), scatter_kept(rows.optimiser, cohort, kept.optimiser))
+    into, there = jnp.where(cohort.mask, cohort.ids, federation.clients), participating(cohort)
+    new = {"residual": kept.residual, "optimiser": kept.optimiser}
+    rows = {name: getattr(cohort.kept, name).at[into].set(each, mode="drop") for name, each in new.items() if each is not None}
     lost = jnp.any(there) & ~jnp.any(there & kept.finite)
     cohort = arrived_cohort(cohort)
     counted = cohort.mask & kept.finite
     discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, kept.norm)
     loss = mean_loss(federation, cohort, kept.loss)
-    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, kept.finite, kept.home, after)
+    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, ClientState(**rows))
 
 
 def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.kernels.mix import PLAIN, Rule
 from cfljax.lazy import jax, jnp
-from cfljax.types import Array, Cohort, Federation, Hyper, View
+from cfljax.types import Array, Federation, Hyper, View
 
 _UNIT = 1 << 24
 
@@ -40,17 +40,12 @@ def modifies(sending: Sending, hyper: Hyper) -> bool:
     return bool(sending.compress) or sending.attack in ("sign_flip", "noise") or "privacy.clip" in hyper
 
 
-def receive(sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, unit: Array | float = 1.0) -> Array:
-    """Return the vector that the server receives, f32[d], for `row` f32[d] of the client with the identity `uid`. `unit`: the
-    factor from the row to an update, for the clipping (1 for an update, the learning rate for a gradient). A row that is not finite
-    stays not finite."""
-    return receive_all(sending, hyper, key, uid, row, None, unit)[0]
-
-
-def receive_all(
-    sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, residual: Array | None, unit: Array | float = 1.0
+def receive(
+    sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, residual: Array | None = None, unit: Array | float = 1.0
 ) -> tuple[Array, Array | None]:
-    """Do what `receive` does for a client with this residual f32[d] (None: it keeps none): (received vector, new residual)."""
+    """Return the vector that the server receives, f32[d], for `row` f32[d] of the client with the identity `uid`, and its residual
+    f32[d] afterwards; None: it keeps none. `unit`: the factor from the row to an update, for the clipping (1 for an update, the
+    learning rate for a gradient). A row that is not finite stays not finite."""
     if sending.attack in ("sign_flip", "noise"):
         row = jnp.where(_attacks(sending, hyper, uid), _falsify(sending, hyper, keys.fold(key, "lie"), row), row)
     if sending.compress:
@@ -61,14 +56,6 @@ def receive_all(
         shorter = jnp.minimum(1.0, hyper["privacy.clip"] / (jnp.linalg.norm(row) * unit))
         row = row * jnp.where(jnp.asarray(unit) > 0, shorter, 0.0)  # an invalid row gets no noise, so send zeros
     return row, residual
-
-
-def scatter_kept(before: Array | None, cohort: Cohort, new: Array | None) -> Array | None:
-    """Return the values that all clients keep after a round, `before` it f32[C, n], in which the participants' rows have become
-    `new` f32[S, n]; None: they keep nothing."""
-    if new is None or before is None:
-        return None
-    return before.at[jnp.where(cohort.mask, cohort.ids, len(before))].set(new, mode="drop")
 
 
 def _falsify(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:

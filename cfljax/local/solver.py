@@ -25,18 +25,17 @@ from cfljax.local.data import shuffle
 from cfljax.local.gram import prepare_choice
 from cfljax.local.meter import count_steps
 from cfljax.local.own_steps import StepsOf
-from cfljax.local.parts import insert_home, mask_home, own_losses, receive
+from cfljax.local.parts import insert_home, mask_home, receive
 from cfljax.local.predict import choose_making, expected_seconds, layer_shape
 from cfljax.local.queue import Rows, Tables, make_queue
 from cfljax.local.schedule import MAX_SHUFFLED, Task, Work, count_epochs, job_owners, job_samples, train_steps
 from cfljax.local.send import modifies, server_rule
 from cfljax.local.stream import client_losses
-from cfljax.local.train import batch_gradient, full_gradient, gather_batch, whole_batch
+from cfljax.local.train import Samples, batch_gradient, full_gradient, gather_batch, whole_batch
 from cfljax.local.ways import Setting, find_grams, is_exact_on_gram, list_gram_sizes, make_trainer
-from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Model, Tree, Updates
+from cfljax.types import Array, ClientState, Federation, Hyper, Jobs, LocalStep, Model, Tree, Updates
 
-MAX_OWN_ROWS = 1 << 20
-"""The largest size of the rows that jobs get as their own."""
+MAX_OWN_ROWS = 1 << 20  # The largest size of the rows that jobs get as their own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,8 +88,8 @@ class Solver(Setting):
         assert which is not None
         each_key, start, anchor_of = keys.fold_each(key, "client", federation.uid[jobs.client]), jobs.start, jobs.anchor_of
         velocity = jobs.velocity
-        if federation.own is not None:
-            start = jax.vmap(lambda c, k: insert_home(self.parts, federation, c, jobs.start[k]))(jobs.client, which)
+        if (own := jobs.kept.own) is not None:
+            start = jax.vmap(lambda c, k: insert_home(self.parts, own, c, jobs.start[k]))(jobs.client, which)
             anchor_of = which if anchor_of is None else anchor_of
             velocity = None if velocity is None else velocity[which]
             which = jnp.arange(number, dtype=jnp.int32)
@@ -104,11 +103,12 @@ class Solver(Setting):
         """Train the jobs for models that do not leave the client. Returns the updates as they are before sending."""
         return self._run_jobs(False, key, federation, jobs, hyper)
 
-    def losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
+    def losses(self, federation: Federation, models: Array, clients: Array, mask: Array, own: Array | None = None) -> Array:
         """Compute the mean loss f32[K, S] of each model f32[K, d] on all training samples of each client i32[S]; 0 if the mask
-        bool[S] is False, and for clients without samples."""
-        if federation.own is not None:
-            return own_losses(self.gradient, federation, models, clients, mask)
+        bool[S] is False, and for clients without samples. `own`: `ClientState.own`."""
+        if own is not None:
+            jobs = Jobs(clients, mask, jnp.ones(clients.shape), models, jnp.zeros_like(clients), kept=ClientState(own=own))
+            return jax.lax.map(lambda start: self.gradient(federation, jobs._replace(start=start[None]))[1], models)
         if not self.plan.quick:
             return client_losses(self.model, federation, federation.train, models, clients, mask, self.plan.on_cpu)
         return _losses(self.model, devices(), federation, models, clients, mask)
@@ -116,17 +116,24 @@ class Solver(Setting):
     def sample_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
         """Compute the loss f32[S, K, N] of each model f32[K, d] on each training sample of each client i32[S], in the order of its
         samples; N is `Split.longest`. 0 if a client has no such sample, or its mask bool[S] is False."""
-        model, longest, number = self.model, federation.train.longest, clients.shape[0]
-        jobs = Jobs(clients, mask, jnp.ones(number), models[:1], jnp.zeros(number, jnp.int32))
+        model, number = self.model, clients.shape[0]
 
-        def one(task: Task) -> Array:
-            positions = jnp.arange(longest)
-            here = task.mask & (positions < federation.train.count[task.client])
-            batch = gather_batch(federation, task.client, positions, here)
+        def one(batch: Samples, _: Array) -> Array:
             losses = jax.lax.map(lambda w: model.loss(model.forward(model.unravel(w), batch.x, None), batch.y), models)
-            return jnp.where(here, losses, 0.0)
+            return jnp.where(batch.mask, losses, 0.0)
 
-        return self._for_each(one, keys.root(0), federation, jobs, job_samples(federation, jobs))
+        return self.of_samples(one, federation, Jobs(clients, mask, jnp.ones(number), models[:1], jnp.zeros(number, jnp.int32)))
+
+    def of_samples(self, one: Callable[[Samples, Array], Tree], federation: Federation, jobs: Jobs) -> Tree:
+        """Return `one(all training samples of a client, the model f32[d] that it starts from)` for all jobs, stacked. The samples
+        are in their order, and `Split.longest` with padding; a masked job has padding alone."""
+        positions = jnp.arange(federation.train.longest)
+
+        def job(task: Task) -> Tree:
+            here = task.mask & (positions < federation.train.count[task.client])
+            return one(gather_batch(federation, task.client, positions, here), task.start)
+
+        return self._for_each(job, keys.root(0), federation, jobs, job_samples(federation, jobs))
 
     def gradient(self, federation: Federation, jobs: Jobs) -> tuple[Array, Array]:
         """Compute the gradient f32[S, d] of the mean loss on all training samples of each job's client, at the model that it starts
@@ -163,7 +170,7 @@ class Solver(Setting):
         if not modifies(self.sending, hyper):
             return rows
         uid = federation.uid[jobs.client]
-        one = lambda of: receive(self.sending, self.parts, hyper, of[0], of[1], of[2], unit)  # noqa: E731
+        one = lambda of: receive(self.sending, self.parts, hyper, of[0], of[1], of[2], unit=unit)[0]  # noqa: E731
         each = (keys.fold_each(key, "client", uid), uid, rows)
         return jax.lax.map(one, each) if self.sequential else jax.vmap(one)(each)
 
@@ -184,7 +191,8 @@ class Solver(Setting):
     def chooses(self, federation: Federation) -> bool:
         """Return whether participants should choose their start within `fit` (`Jobs.which` None), which is faster than a call of
         `losses` before it. True if all clients train on Gram matrices, one after another, and all updates are held."""
-        if federation.owner is not None or self.sending.robust or federation.own is not None or self.plan.stream:
+        apart = self.parts is not None and self.parts.home.size
+        if federation.owner is not None or self.sending.robust or apart or self.plan.stream:
             return False
         sizes = list_gram_sizes(self, federation)
         return self.sequential and bool(sizes) and sizes[-1] >= federation.train.longest
@@ -204,7 +212,7 @@ class Solver(Setting):
             weights = None if jobs.weights is None else jobs.weights[s]
             home = None if jobs.home is None else jobs.home[s]
             mask, client = jobs.mask[s] & (s >= 0), jobs.client[s]
-            start = insert_home(self.parts, federation, client, jobs.start[which])
+            start = insert_home(self.parts, jobs.kept.own, client, jobs.start[which])
             kept = [None if table is None else table[client] for table in (jobs.kept.residual, jobs.kept.optimiser)]
             return one(Task(each_key[s], client, mask, jobs.work[s], start, anchor, velocity, weights, home, *kept))
 

@@ -7,12 +7,10 @@ cluster with the nearest mean; a newcomer, too.
 
 Readings. We have read the abstract and summaries of the paper, not its text, and there is no program of its authors:
 - What is compared. Paper: weights of the last layer. Here: its kernel. Option: `compare`.
-- Distance. Paper: distances of weights, in a proximity matrix. Here: Euclidean. Option: none.
-- Clustering. Paper: hierarchical and agglomerative. Here: with average linkage. Option: `linkage`.
+- Clustering. Paper: agglomerative, of a matrix of distances. Here: Euclidean ones, with average linkage. Option: `linkage`.
 - Threshold. Paper: a number that makes models more global or more personal. Here: in units of the median distance of two clients.
   Option: `threshold`, `unit = "absolute"`.
 - Length of the first training. Paper: not in what we have read. Here: ten epochs. Option: `pretrain_epochs`.
-- Late clients. Paper: assigned at once, by the same weights. Here: to the nearest mean. Option: none.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up; and once for each client, when it arrives, one model down

@@ -14,7 +14,7 @@ from cfljax.round.choice import among, first_batches, is_private
 from cfljax.round.common import traffic
 from cfljax.round.pretrain import in_chunks, pretrain, solver_before
 from cfljax.round.similarity import train_and_compare
-from cfljax.types import Array, Cohort, Federation, Hyper, Jobs, Traffic
+from cfljax.types import Array, ClientState, Cohort, Federation, Hyper, Jobs, Traffic
 
 
 class Ask:
@@ -24,8 +24,7 @@ class Ask:
     is not in `cohort.mask` costs nothing, and what it would answer means nothing.
     """
 
-    whole: Ask | None = None
-    """The ask of all participants, where this one is of some of them."""
+    whole: Ask | None = None  # The ask of all participants, where this one is of some of them
 
     def __init__(
         self,
@@ -63,6 +62,11 @@ class Ask:
         """Whether what participants choose by must be bounded (`train.privacy.choice`)."""
         return self.in_round and is_private(self.hyper)
 
+    def _jobs(self, clients: Array, mask: Array, models: Array) -> Jobs:
+        """Return the jobs of clients that start from the first model, in which nothing that they keep counts but their own part."""
+        shares, first = jnp.ones(clients.shape), jnp.zeros_like(clients)
+        return Jobs(clients, mask, shares, models, first, kept=ClientState(own=self.cohort.kept.own))
+
     def bound(self, losses: Array) -> Array:
         """Return the losses, within the bounds that a private choice needs, if it is private."""
         return clip_losses(losses, self.hyper["privacy.choice.clip"]) if self.private else losses
@@ -90,7 +94,7 @@ class Ask:
         which local training begins; None: on all."""
         self.models_of_all(models)
         seen = first_batches(self.key, self.federation, self.cohort, batch, self.solver.sequential)
-        return self.bound(self.solver.losses(seen, models, self.cohort.ids, self.cohort.mask))
+        return self.bound(self.solver.losses(seen, models, self.cohort.ids, self.cohort.mask, self.cohort.kept.own))
 
     def sample_losses(self, models: Array) -> Array:
         """f32[S, K, N]: the loss of each model on each training sample of each participant, in the order of its samples."""
@@ -100,14 +104,14 @@ class Ask:
     def gradients(self, models: Array) -> Array:
         """f32[S, d]: the gradient of the loss on all training samples of each participant, at the first model."""
         ids = self.cohort.ids
-        jobs = Jobs(ids, self.cohort.mask, jnp.ones(ids.shape), models, jnp.zeros_like(ids))
+        jobs = self._jobs(ids, self.cohort.mask, models)
         return self.solver.gradient(self.federation, jobs)[0]
 
     def updates(self, start: Array, epochs: int | None = None, steps: int | None = None) -> Array:
         """f32[C, d]: the updates of all clients that train from `start` f32[d] for so long, before the first round."""
         solver, everyone = solver_before(self.solver, epochs, steps), self.cohort
         self.asked = jnp.sum(everyone.mask, dtype=jnp.int32)
-        return pretrain(solver, self.key, self.federation, self.hyper, start, everyone.ids, everyone.mask)
+        return pretrain(solver, self.key, self.federation, self.hyper, start, everyone.ids, everyone.mask, self.cohort.kept.own)
 
     def pretrained(
         self, start: Array, then: Callable[[Array], Array], epochs: int | None = None, steps: int | None = None
@@ -117,7 +121,7 @@ class Ask:
         solver = solver_before(self.solver, epochs, steps)
 
         def some(ids: Array, mask: Array) -> Array:
-            return then(pretrain(solver, self.key, self.federation, self.hyper, start, ids, mask))
+            return then(pretrain(solver, self.key, self.federation, self.hyper, start, ids, mask, self.cohort.kept.own))
 
         cohort = self.cohort
         return some(cohort.ids, cohort.mask) if self.in_round else in_chunks(some, cohort.mask)
@@ -126,7 +130,7 @@ class Ask:
         """f32[S, m]: the updates, or sketches of them (`similarity`), of participants that train from `start` f32[d] before the
         round; zero for all others, and where they are not finite."""
         ids, who = self.cohort.ids, self.cohort.mask
-        jobs = Jobs(ids, who, jnp.ones(ids.shape), start[None], jnp.zeros_like(ids))
+        jobs = self._jobs(ids, who, start[None])
         nothing, key = Mixing(jnp.zeros((1, ids.shape[0])), start[None]), keys.fold(self.key, "pretrain")
         solver, whole = solver_before(self.solver, epochs), self.whole or self
         moves = train_and_compare(similarity, solver, key, self.federation, jobs, self.hyper, nothing)[1]
@@ -137,7 +141,7 @@ class Ask:
     def batch_gradient(self, model: Array, batch: int, summed: bool, clients: Array, mask: Array) -> tuple[Array, Array]:
         """(f32[n, d], f32[n]): the gradient at a model f32[d], and the mean loss, on the first mini-batch of `batch` samples, of
         some of the participants i32[n]; `summed`: of the sum over the mini-batch."""
-        jobs = Jobs(clients, mask, jnp.ones(clients.shape), model[None], jnp.zeros_like(clients))
+        jobs = self._jobs(clients, mask, model[None])
         gradient, loss = self.solver.batch_gradient(self.key, self.federation, jobs, batch, summed)
         if summed:
             loss *= jnp.minimum(jnp.asarray(self.federation.train.count)[clients], batch).astype(jnp.float32)
@@ -188,8 +192,10 @@ class Ask:
         return jnp.moveaxis(found, 0, 1).reshape(form.shape[0], -1)[:, : clients.shape[0]]
 
 
-def ask_all(solver: Solver, key: Array, federation: Federation, who: Array, hyper: Hyper, active: Array | None = None) -> Ask:
-    """Return the ask of all clients where `who` bool[C], outside of a round."""
+def ask_all(
+    solver: Solver, key: Array, federation: Federation, who: Array, hyper: Hyper, active: Array | None, own: Array | None = None
+) -> Ask:
+    """Return the ask of all clients where `who` bool[C], outside of a round. `own`: `ClientState.own`."""
     clients = jnp.arange(federation.clients, dtype=jnp.int32)
-    cohort = Cohort(clients, who, jnp.ones(clients.shape), jnp.int32(0))
+    cohort = Cohort(clients, who, jnp.ones(clients.shape), jnp.int32(0), ClientState(own=own))
     return Ask(solver, key, federation, cohort, hyper, active, in_round=False)

@@ -23,8 +23,7 @@ from cfljax.types.federation import NEVER
 
 Trainers = Callable[[int | None, int | None], Pretrainer]
 """(epochs, steps) -> what trains clients for so long; (None, None): as long as in a round."""
-Part = tuple[np.ndarray, np.ndarray]
-"""(i32[m] clients, f32[m, d] their updates)."""
+Part = tuple[np.ndarray, np.ndarray]  # (i32[m] clients, f32[m, d] their updates)
 
 
 def trainers(solver: Solver) -> Trainers:
@@ -50,9 +49,10 @@ class Before:
         key: Array,
         federation: Federation,
         hyper: Hyper,
+        own: Array | None = None,
     ):
         self.name, self.config, self.model, self.solver, self._train = name, config, model, solver, train
-        self.key, self.federation, self.hyper = key, federation, hyper
+        self.key, self.federation, self.hyper, self.own = key, federation, hyper, own
         self.uid = np.asarray(federation.uid)
         self.number: Number | None = None
         self.asked = np.zeros(federation.clients, bool)
@@ -90,7 +90,7 @@ class Before:
     ) -> Iterator[Part]:
         """Return the updates of these clients after training from `start`, a few at a time; by default as much as in a round."""
         self.asked[ids] = True
-        yield from self._train(epochs, steps)(self.key, self.federation, self.hyper, start, ids)
+        yield from self._train(epochs, steps)(self.key, self.federation, self.hyper, start, ids, self.own)
 
     def updates(
         self, start: np.ndarray, ids: np.ndarray, epochs: int | None = None, steps: int | None = None, similarity: str = "exact"
@@ -101,7 +101,7 @@ class Before:
 
     def joining(self, start: np.ndarray, ids: np.ndarray, of: Callable[[np.ndarray], Array], **length: int | None) -> np.ndarray:
         """i32[n]: what `of(updates f32[m, d])` says of clients that join later, and are billed then. `length`: epochs and steps."""
-        parts = self._train(length.get("epochs"), length.get("steps"))(self.key, self.federation, self.hyper, start, ids)
+        parts = self._train(length.get("epochs"), length.get("steps"))(self.key, self.federation, self.hyper, start, ids, self.own)
         return np.concatenate([np.zeros(0, np.int32), *(np.asarray(of(moves)) for _, moves in parts)])
 
     def clusters(self, moves: np.ndarray, ids: np.ndarray) -> int:

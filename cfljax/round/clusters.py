@@ -9,8 +9,8 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.federation import cohort as cohorts
-from cfljax.kernels.mix import mix_updates, weights_by
-from cfljax.lazy import jax, jnp
+from cfljax.kernels.mix import weights_by
+from cfljax.lazy import jnp
 from cfljax.local.averages import add_lengths, averages
 from cfljax.local.meter import branch, count_beside
 from cfljax.local.optimiser import decay_rate
@@ -23,7 +23,7 @@ from cfljax.round.before import Before, trainers
 from cfljax.round.choice import gradient_work, is_private, join, need_clients, reseeded, shares_of_all
 from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, need_groups
-from cfljax.round.recluster import handed_on
+from cfljax.round.recluster import handed_on, reassigned
 from cfljax.round.similarity import train_and_compare
 from cfljax.round.state import Done, State
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, Tree
@@ -84,8 +84,8 @@ class ClusteredMethod:
             need_clients(federation, config.models_kept, self.name)
         return {}
 
-    def _before(self, key: Array, federation: Federation, hyper: Hyper) -> Before:
-        return Before(self.name, self.config, self.model, self.solver, self.train_before, key, federation, hyper)
+    def _before(self, key: Array, federation: Federation, hyper: Hyper, own: Array | None = None) -> Before:
+        return Before(self.name, self.config, self.model, self.solver, self.train_before, key, federation, hyper, own)
 
     def _begun(self, ask: Before) -> dict[str, Tree]:
         begun = self.config.begin(ask)
@@ -125,24 +125,13 @@ class ClusteredMethod:
             state = state._replace(labels=jnp.where(new, state.guess, state.labels))
         if config.clients_per_cluster is not None:
             number, most = state.clusters - config.leaves_out, config.clients_per_cluster
-            cohort = cohorts.draw_inside(key, federation, state.labels, number, most, cohort.round, hyper, cohort.kept)
+            cohort = cohorts.draw_inside(key, federation, state.labels, number, most, cohort, hyper)
         train = functools.partial(self._trained, key, state, federation, hyper=hyper, arrived=arrived)
         if config.warmup_rounds == 0 or cohort.ids.shape[0] == federation.clients:
-            state, info = train(cohort)
-            return state, info if config.clients_per_cluster is None else info._replace(cohort=cohort)
+            return train(cohort)
         everyone, t = jnp.arange(federation.clients, dtype=jnp.int32), cohort.round
         full = cohorts.gather(key, federation, everyone, cohorts.present(federation, t), t, hyper, cohort.kept)
-
-        def alike(cohort: Cohort) -> tuple[State, Info]:
-            state, info = train(cohort)
-            if self.solver.parts is None:
-                return state, info._replace(finite=None)  # its length is the cohort's
-            there = jnp.where(cohort.mask, cohort.ids, federation.clients)
-            of_all = lambda each: jnp.zeros((federation.clients, *each.shape[1:]), each.dtype).at[there].set(each, mode="drop")  # noqa: E731
-            known = jax.tree.map(of_all, {"finite": info.finite, "home": info.home})
-            return state, info._replace(**known, cohort=full._replace(mask=of_all(cohort.mask)))
-
-        return branch(t < config.warmup_rounds, lambda: alike(full), lambda: alike(cohort))
+        return branch(t < config.warmup_rounds, lambda: train(full), lambda: train(cohort))
 
     def _trained(
         self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper, arrived: Array
@@ -153,7 +142,7 @@ class ClusteredMethod:
         whole = self._train_whole(ask, state) if config.trains_twice else None
         which, mix, trained = self._train(ask, state)
         if config.reassigns:
-            which, mix, trained = self._reassigned(ask, state, which, trained)
+            which, mix, trained = reassigned(config, self.trainer, ask, state, which, trained)
         models = config.after(trained.mixed.new, hyper, state)
         memory = trained.velocity if config.buffers else state.memory
         labels = state.labels if config.single else join(state.labels, cohort, which)
@@ -166,14 +155,17 @@ class ClusteredMethod:
         if config.reassigns:
             after = after._replace(active=state.there | moved)
         done = Done(which, trained.kept.moves, trained.kept.norm, trained.kept.finite, moved, trained.kept.home)
-        if config.notes:
-            trained = trained._replace(kept=trained.kept._replace(home=None))
         after = after._replace(memory=config.remember(ask, state, after, done))
         after = after._replace(memory=config.settle(state, after))
         shown = ask.diag | config.shows(ask, state, after, done)
         info = report_trained(federation, cohort, trained, which, models - state.models, self._bill(ask, state, arrived), **shown)
         nothing = lambda number: None if number is None else jnp.zeros_like(number)  # noqa: E731
-        return after._replace(asked=nothing(state.asked), floats=nothing(state.floats)), info
+        after = after._replace(asked=nothing(state.asked), floats=nothing(state.floats))
+        return self.share(state, after, federation, cohort, done), info
+
+    def share(self, before: State, after: State, federation: Federation, cohort: Cohort, done: Done) -> State:
+        """Return the state after a round, in which models may be shared in part."""
+        return after
 
     def _train(self, ask: Ask, state: State) -> tuple[Array, Array, Trained]:
         """Return the participants' clusters i32[S], the mixing matrix f32[K, S], and what training has made."""
@@ -209,15 +201,6 @@ class ClusteredMethod:
             return which, mix, train_and_mix(self.trainer, key, federation, jobs, hyper, mixing, rule=rule)
         trained, moves = train_and_compare(config.similarity or "exact", self.trainer, key, federation, jobs, hyper, mixing)
         return which, mix, trained._replace(kept=trained.kept._replace(moves=moves), dealt=None)
-
-    def _reassigned(self, ask: Ask, state: State, which: Array, trained: Trained) -> tuple[Array, Array, Trained]:
-        """Return what `_train` does, for participants whose trained models are averaged in other clusters."""
-        models = state.models[which] + trained.kept.moves
-        which = self.config.reassign(ask, state, models, which)
-        mix = averages(self.trainer, ask.federation, ask.cohort, which, state.clusters, self.config.average, ask.hyper)
-        moves = models - state.models[which]
-        mixed = mix_updates(mix, moves, state.models, self.trainer.rule(ask.key, ask.hyper))
-        return which, mix, trained._replace(mixed=mixed, kept=trained.kept._replace(moves=moves))
 
     def _train_whole(self, ask: Ask, state: State) -> Trained:
         federation, cohort, whole, everyone = ask.federation, ask.cohort, state.whole, jnp.zeros_like(ask.cohort.ids)
@@ -258,11 +241,11 @@ class ClusteredMethod:
         """HOST. Clusters are made again, by the method's own rule or as before round 0, by those who are there by now."""
         arrived = jnp.where(jnp.asarray(federation.arrive) <= round, 0, federation.arrive)
         now, numbers = dataclasses.replace(federation, arrive=arrived), decay_rate(hyper, jnp.int32(round))
-        ask = self._before(key, now, numbers)
+        ask = self._before(key, now, numbers, state.own)
         if self.config.again is None:
             new = self.config.regroup(ask, state, round)
             return new._replace(asked=jnp.int32(ask.asked_now()))
-        fresh = self.init(key, now, numbers, self._begun(ask))
+        fresh = ClusteredMethod.init(self, key, now, numbers, self._begun(ask))  # whole models
         before, after = (np.where(np.asarray(each.labels) >= 0, each.labels, np.asarray(each.guess)) for each in (state, fresh))
         models = handed_on(np.asarray(state.models), before, np.asarray(fresh.models), after)
         return fresh._replace(models=jnp.asarray(models))
@@ -276,7 +259,7 @@ class ClusteredMethod:
         """i32[C]: the cluster of each client, or the one that it would join."""
         without = (state.labels < 0) & federation.real
         key = keys.fold(keys.root(0), "score") if self.config.chooses else keys.root(0)
-        ask = ask_all(self.solver, key, federation, without, hyper, state.active)
+        ask = ask_all(self.solver, key, federation, without, hyper, state.active, state.own)
         if self.config.chooses:
             return jnp.where(without, ask.least(self.config.score(ask, state)), state.labels)
         found = jnp.where(state.labels >= 0, state.labels, self.config.join(ask, state))
@@ -298,7 +281,7 @@ class ClusteredMethod:
 
     def adapt(self, state: State, federation: Federation, hyper: Hyper) -> Array:
         """Return the models that clients are scored with."""
-        return self.config.adapt(ask_all(self.solver, keys.root(0), federation, federation.train.count > 0, hyper), state)
+        return self.config.adapt(ask_all(self.solver, keys.root(0), federation, federation.train.count > 0, hyper, None), state)
 
     def follow(self, state: State, federation: Federation) -> State:
         """Return the state whose clusters are the true groups of this round."""

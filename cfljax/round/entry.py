@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+from cfljax.local.parts import divide_model
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
 from cfljax.round.at_home import AtHome
@@ -12,7 +14,7 @@ from cfljax.round.clustered import Clustered
 from cfljax.round.clusters import ClusteredMethod
 from cfljax.round.control import Controlled
 from cfljax.round.control import method_of as method_of_controlled
-from cfljax.round.parts import make_in_parts
+from cfljax.round.parts import PartlyShared
 from cfljax.round.peers import Peers
 from cfljax.round.peers import method_of as method_of_peers
 from cfljax.round.soft import Soft
@@ -33,10 +35,12 @@ def method_of(name: str, config: Recipe, model: Model, solver: Solver) -> Method
     if isinstance(config, Peers):
         return method_of_peers(config, model, solver)
 
-    def make(config: Clustered, model: Model, solver: Solver) -> Method[Any]:
-        return ClusteredMethod(name, config, model, solver).method()
-
-    return make_in_parts(make, config, model, solver, config.parts) if config.parts else make(config, model, solver)
+    if config.parts:
+        apart = bool(solver.work.head or config.head_epochs)
+        solver = dataclasses.replace(solver, parts=divide_model(model, config.parts, apart))
+    parts = solver.parts
+    kind = ClusteredMethod if parts is None or not (parts.kept.size or parts.shared.size) else PartlyShared
+    return kind(name, config, model, solver).method()
 
 
 def entry(name: str, recipe: type[Any]) -> Entry[Any]:

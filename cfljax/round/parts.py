@@ -1,10 +1,10 @@
 """Methods whose models are shared in part: some parameters by everybody, some by a cluster, some by nobody (`train.parts`). Some do
 not train (`train.freeze`).
 
-The method itself is untouched: it trains and averages K whole models. Around it,
+The method itself trains and averages K whole models. After that,
 - what everybody shares becomes, after each round, the mean of all participants whose update arrived, with the weights that the
   method gives to the members of a cluster (its option `average`, "nova" excepted; by samples where it has none), in all K models;
-- what stays with a client is put into the model that it starts from (`Federation.own`), and its update there is split off before
+- what stays with a client is put into the model that it starts from (`ClientState.own`), and its update there is split off before
   anything is sent (`Updates.home`). A client is scored by its cluster's model with its own part; so is its choice of a cluster;
 - what does not train is in each of the K models as it began, and is never sent: everybody can draw it from the run's seed.
 
@@ -19,136 +19,107 @@ would give it.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import NamedTuple
-
-import numpy as np
+import functools
+from collections.abc import Callable
+from typing import Any
 
 from cfljax.kernels.mix import usable
 from cfljax.lazy import jax, jnp
 from cfljax.local.flight import select_arriving
-from cfljax.local.parts import ModelParts, divide_model
+from cfljax.local.parts import ModelParts
 from cfljax.local.solver import Solver
-from cfljax.round.config import MakeMethod, MethodConfig
+from cfljax.round.clustered import Clustered
+from cfljax.round.clusters import ClusteredMethod
+from cfljax.round.state import Done, State
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 
-class Shared(NamedTuple):
-    """The state of a method whose models are shared in part."""
+class PartlyShared(ClusteredMethod):
+    """The functions of a clustered method whose models are shared in part, as its solver's `parts` say. The models in its state
+    hold what stays with clients as these began with it."""
 
-    inner: Tree  # The method's own state. Its models hold, where parts stay with clients, what these began with.
-    own: Array | None  # f32[C, n]: the part that stays with each client; None: there is none
-    guess: Array | None  # i32[C]: the cluster whose model each client has, or would get; None: `own` is None
+    def __init__(self, name: str, config: Clustered, model: Model, solver: Solver):
+        super().__init__(name, config, model, solver)
+        assert solver.parts is not None
+        self.parts, self.home = solver.parts, bool(solver.parts.home.size)
 
+    def method(self) -> Method[State]:
+        """Return the functions."""
+        whole, parts = super().method(), self.parts
+        # what everybody shares comes once with all models that are sent down
+        down = len(parts.columns("cluster")) + len(parts.shared) / self.config.repeats
+        made = whole._replace(travels=(down, len(parts.away)), settle=self.settle)
+        return made._replace(score=self.score, chooses=False) if self.home else made
 
-def make_in_parts(
-    make: MakeMethod, config: MethodConfig, model: Model, solver: Solver, table: tuple[tuple[str, str], ...]
-) -> Method:
-    """Return the method of `make` with models that are shared in part, as `table` says (see `divide_model`)."""
-    parts = divide_model(model, table, bool(solver.work.head or config.head_epochs))
-    made = make(config, model, dataclasses.replace(solver, parts=parts))
-    return in_parts(made, config, parts) if parts.kept.size or parts.shared.size else made
+    def init(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
+        """Begin with what all clients have of the first model."""
+        state, of_all = super().init(key, federation, hyper, setup), self.parts.columns("all", "client")
+        state = state._replace(**self._each(lambda rows: rows.at[:, of_all].set(rows[0, of_all]), state))
+        if self.home:
+            state = state._replace(own=jnp.tile(state.models[0, self.parts.home], (federation.clients, 1)))
+        return self._scored(state, federation, hyper)
 
+    def round(self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        """Train with what stays with the participants."""
+        cohort = cohort._replace(kept=cohort.kept._replace(own=state.own))
+        state, info = super().round(key, state, federation, cohort, hyper)
+        return self._scored(state, federation, hyper), info
 
-def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
-    """Return the method around which parts are shared. It must have been made with a solver that has the same `parts`."""
-    home = bool(parts.home.size)
-    weights, fields = getattr(config, "average", "samples"), config.averaged
-
-    def guessed(state: Shared, federation: Federation, hyper: Hyper) -> Shared:
-        if not home:
-            return state
-        inner, seen = state.inner, _seen(federation, state)
-        found = method.models(inner)[1] if method.score is None else method.score(inner, seen, hyper)
-        return state._replace(guess=found.astype(jnp.int32))
-
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Shared:
-        inner = method.init(key, federation, hyper, setup)
-        of_all = parts.columns("all", "client")
-        inner = inner._replace(**{name: _alike(each := getattr(inner, name), each, of_all) for name in fields})
-        own = jnp.tile(method.models(inner)[0][0, parts.home], (federation.clients, 1)) if home else None
-        return guessed(Shared(inner, own, None), federation, hyper)
-
-    def round(key: Array, state: Shared, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Shared, Info]:
-        inner, info = method.round(key, state.inner, _seen(federation, state), cohort, hyper)
-        assert info.finite is not None
-        cohort = cohort if info.cohort is None else info.cohort
-        came = select_arriving(cohort, method.models(inner)[1][cohort.ids])
-        arrived = came.mask & info.finite
-        each = jnp.float32(1) if weights == "uniform" else federation.train.count[came.ids].astype(jnp.float32)
+    def share(self, before: State, after: State, federation: Federation, cohort: Cohort, done: Done) -> State:
+        """Share the parts of models that everybody shares, and move what stays with the participants."""
+        came = select_arriving(cohort, after.labels[cohort.ids])
+        arrived = came.mask & done.sane
+        uniform = self.config.average == "uniform"
+        each = jnp.float32(1) if uniform else federation.train.count[came.ids].astype(jnp.float32)
         each = jnp.where(arrived & (came.which >= 0), each, 0.0)
-        mass = jax.ops.segment_sum(each, jnp.maximum(came.which, 0), method.models(inner)[0].shape[0])
-        new = {name: _mixed(parts, mass, getattr(state.inner, name), getattr(inner, name)) for name in fields}
-        state = state._replace(inner=inner._replace(**new))
-        if state.own is not None and info.home is not None:
-            there = jnp.where(arrived & usable(info.home), cohort.ids, federation.clients)
-            state = state._replace(own=state.own.at[there].add(info.home, mode="drop"))
-        return guessed(state, federation, hyper), info._replace(home=None, finite=None, cohort=None)
+        mass = jax.ops.segment_sum(each, jnp.maximum(came.which, 0), after.clusters)
+        after = after._replace(**self._each(functools.partial(_mixed, self.parts, mass), before, after))
+        if after.own is None or done.notes is None:
+            return after
+        there = jnp.where(arrived & usable(done.notes), cohort.ids, federation.clients)
+        return after._replace(own=after.own.at[there].add(done.notes, mode="drop"))
 
-    def settle(before: Shared, after: Shared, federation: Federation, hyper: Hyper) -> Shared:
-        if method.settle is not None:
-            after = after._replace(inner=method.settle(before.inner, after.inner, federation, hyper))
-        return guessed(after, federation, hyper)
+    def settle(self, before: State, after: State, federation: Federation, hyper: Hyper) -> State:
+        """Return what depends on the models, after a server's step."""
+        return self._scored(super().settle(before, after, federation, hyper), federation, hyper)
 
-    def regroup(key: Array, state: Shared, federation: Federation, hyper: Hyper, round: int) -> Shared:
-        assert method.regroup is not None
-        inner = method.regroup(key, state.inner, _seen(federation, state), hyper, round)
-        kept = parts.columns("all", "client", "frozen")  # of each row, as a new cluster has them, too
-        new = {name: jnp.asarray(getattr(inner, name)).at[:, kept].set(getattr(state.inner, name)[:, kept]) for name in fields}
-        return state._replace(inner=inner._replace(**new))
+    def regroup(self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
+        """HOST. Keep in each row what no cluster has of its own, as a new cluster has it, too."""
+        new, kept = super().regroup(key, state, federation, hyper, round), self.parts.columns("all", "client", "frozen")
+        rows = self._each(lambda old, rows: rows.at[:, kept].set(old[:, kept]), state, new)
+        return new._replace(own=state.own, scored_by=state.scored_by, **rows)
 
-    def score(state: Shared, federation: Federation, hyper: Hyper) -> Array:
-        if home:
-            return jnp.arange(federation.clients, dtype=jnp.int32)
-        assert method.score is not None
-        return method.score(state.inner, federation, hyper)
+    def score(self, state: State, federation: Federation, hyper: Hyper) -> Array:
+        """i32[C]: each client's own model, if a part of it stays with the client."""
+        return jnp.arange(federation.clients, dtype=jnp.int32) if self.home else super().score(state, federation, hyper)
 
-    def follow(state: Shared, federation: Federation) -> Shared:
-        assert method.follow is not None
-        inner = method.follow(state.inner, federation)
-        return state._replace(inner=inner, guess=method.models(inner)[1].astype(jnp.int32) if home else state.guess)
+    def follow(self, state: State, federation: Federation) -> State:
+        """Return the state whose clusters are the true groups of this round."""
+        state = super().follow(state, federation)
+        return state._replace(scored_by=state.labels.astype(jnp.int32)) if self.home else state
 
-    def extras(state: Shared) -> dict[str, Array]:
-        kept = {} if method.extras is None else method.extras(state.inner)
-        return kept | ({"cluster_of_client": method.models(state.inner)[1]} if home else {})
+    def models(self, state: State) -> tuple[Array, Array]:
+        """Return the clusters' models, or the model of each client."""
+        clusters, labels = super().models(state)
+        if state.own is None or state.scored_by is None:
+            return clusters, labels
+        each = jnp.asarray(clusters)[jnp.maximum(state.scored_by, 0)].at[:, self.parts.home].set(state.own)
+        mine = jnp.arange(each.shape[0], dtype=jnp.int32)
+        return each, jnp.where(labels >= 0, mine, -1)
 
-    return method._replace(
-        init=init,
-        round=round,
-        models=lambda state: _models(method, parts, state),
-        score=score if home or method.score is not None else None,
-        extras=extras if home or method.extras is not None else None,
-        chooses=method.chooses and not home,
-        travels=travels(config, parts),
-        follow=None if method.follow is None else follow,
-        settle=settle,
-        regroup=None if method.regroup is None else regroup,
-    )
+    def extras(self, state: State) -> dict[str, Array]:
+        """Return what is kept with the results."""
+        return super().extras(state) | ({"cluster_of_client": state.labels} if self.home else {})
 
+    def _each(self, change: Callable[..., Array], *states: State) -> dict[str, Any]:
+        """Return `change(f32[K, d] of each state)` of all averaged arrays, by name."""
+        return {name: change(*(jnp.asarray(getattr(state, name)) for state in states)) for name in self.config.averaged}
 
-def travels(config: MethodConfig, parts: ModelParts) -> tuple[float, int]:
-    """Return the numbers in a vector on its way (down, up). What everybody shares comes once with all models that are sent down."""
-    return len(parts.columns("cluster")) + len(parts.shared) / config.repeats, len(parts.away)
-
-
-def _seen(federation: Federation, state: Shared) -> Federation:
-    """Return the federation as the method sees it: with what stays with the clients."""
-    return dataclasses.replace(federation, own=state.own)
-
-
-def _models(method: Method, parts: ModelParts, state: Shared) -> tuple[Array, Array]:
-    """As `Method.models`: the clusters' models, or where parts stay with clients, the model of each client."""
-    clusters, labels = method.models(state.inner)
-    if state.own is None or state.guess is None:
-        return clusters, labels
-    each = jnp.asarray(clusters)[jnp.maximum(state.guess, 0)].at[:, parts.home].set(state.own)
-    mine = jnp.arange(each.shape[0], dtype=jnp.int32)
-    return each, jnp.where(labels >= 0, mine, -1)
-
-
-def _alike(each: Array, of: Array, columns: np.ndarray) -> Array:
-    """f32[K, d]: arrays f32[K, d] in which all rows have, in these columns, what the first of `of` has."""
-    return jnp.asarray(each).at[:, columns].set(jnp.asarray(of)[0, columns])
+    def _scored(self, state: State, federation: Federation, hyper: Hyper) -> State:
+        if not self.home:
+            return state
+        found = state.labels if self.config.single else super().score(state, federation, hyper)
+        return state._replace(scored_by=found.astype(jnp.int32))
 
 
 def _mixed(parts: ModelParts, mass: Array, old: Array, new: Array) -> Array:

@@ -23,16 +23,11 @@ if TYPE_CHECKING:
 class OwnModels(NamedTuple):
     """The models that the server has of the clients."""
 
-    own: Array
-    """f32[C, d]: the last model of each client; w_0 for those that have not trained."""
-    drawn: Array
-    """bool[C]: has a model of its own that is finite."""
-    size: Array
-    """f32[C]: the number of training samples of each client."""
-    first: Array
-    """f32[d]: w_0."""
-    shared: Array | None = None
-    """f32[m]: what the server sends to all participants besides models; None: nothing."""
+    own: Array  # f32[C, d]: the last model of each client; w_0 for those that have not trained
+    drawn: Array  # bool[C]: has a model of its own that is finite
+    size: Array  # f32[C]: the number of training samples of each client
+    first: Array  # f32[d]: w_0
+    shared: Array | None = None  # f32[m]: what the server sends to all participants besides models; None: nothing
 
     @property
     def shares(self) -> Array:
@@ -117,7 +112,7 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         own = state.own[cohort.ids]
         begin, pull = config.start(state, cohort.ids, own, hyper)
         home = None if state.shared is None else jnp.tile(state.shared, (mine.shape[0], 1))
-        jobs = jobs_from(cohort, begin, mine, pull, None if pull is None else mine, home=home)
+        jobs = jobs_from(cohort, begin, mine, anchor=pull, anchor_of=None if pull is None else mine, home=home)
         updates = train(key, federation, jobs, hyper)
         mixed = keep_own(cohort, updates.delta, begin)
         sane = cohort.mask & usable(updates.delta)

@@ -16,10 +16,9 @@ from cfljax.kernels.robust import robust_sum
 from cfljax.lazy import jax, jnp
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.types import Array, Federation, Hyper, Jobs
+from cfljax.types import Array, ClientState, Federation, Hyper, Jobs
 
-CHUNK = 64
-"""The most clients that pre-train in one call of the compiled program."""
+CHUNK = 64  # The most clients that pre-train in one call of the compiled program
 
 
 def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:
@@ -39,11 +38,14 @@ def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) 
     return solver.with_work(Work(epochs, steps, solver.work.batch))
 
 
-def pretrain(solver: Solver, key: Array, federation: Federation, hyper: Hyper, start: Array, ids: Array, mask: Array) -> Array:
+def pretrain(
+    solver: Solver, key: Array, federation: Federation, hyper: Hyper, start: Array, ids: Array, mask: Array, own: Array | None
+) -> Array:
     """f32[n, d]: the updates of the clients `ids` i32[n], trained from `start` f32[d]; zero where `mask` bool[n] is False. `solver`
-    comes from `solver_before`. `key` is the run's or the round's; draws are independent of the round's training."""
+    comes from `solver_before`. `key` is the run's or the round's; draws are independent of the round's training. `own`:
+    `ClientState.own`; residuals and optimisers are of another start, so they do not count."""
     n = ids.shape[0]
-    jobs = Jobs(ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32))
+    jobs = Jobs(ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32), kept=ClientState(own=own))
     return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper).delta
 
 
@@ -62,9 +64,10 @@ class Pretrainer(Protocol):
     """HOST. A function that pre-trains any number of clients."""
 
     def __call__(
-        self, key: Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray
+        self, key: Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray, own: Array | None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Train the clients `ids` i32[n] from `start` f32[d]. Yield (ids i32[m], updates f32[m, d]) of the next m ≤ CHUNK."""
+        """Train the clients `ids` i32[n] from `start` f32[d] and their `own` parts. Yield (ids i32[m], updates f32[m, d]) of the
+        next m ≤ CHUNK."""
 
 
 def pretrainer(solver: Solver) -> Pretrainer:
@@ -73,21 +76,20 @@ def pretrainer(solver: Solver) -> Pretrainer:
     program = from_host(functools.partial(pretrain, solver), solver.plan)
 
     def train(
-        key: Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray
+        key: Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray, own: Array | None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         size = min(CHUNK, federation.clients)
         for at in range(0, len(ids), size):
             part = ids[at : at + size]
             filled, mask = np.resize(part, size), np.arange(size) < len(part)
             with jax.default_matmul_precision("highest"):  # as in the rounds
-                delta = program(key, federation, hyper, jnp.asarray(start), jnp.asarray(filled), jnp.asarray(mask))
+                delta = program(key, federation, hyper, jnp.asarray(start), jnp.asarray(filled), jnp.asarray(mask), own)
             yield part, np.asarray(delta)[: len(part)]
 
     return train
 
 
-Parts = Iterable[tuple[np.ndarray, np.ndarray]]
-"""The pre-trained clients in parts: (ids i32[m], updates f32[m, d]) each."""
+Parts = Iterable[tuple[np.ndarray, np.ndarray]]  # The pre-trained clients in parts: (ids i32[m], updates f32[m, d]) each
 
 
 def means(parts: Parts, labels: np.ndarray, clusters: int, rule: Rule = PLAIN) -> np.ndarray:

@@ -2,14 +2,26 @@
 
 All clients available by then participate, and all draws are new, also the model that they pre-train from. Each new cluster
 begins with the trained model that most of its members had, of several the first one; one whose members had none, as the set-up
-makes it. The round that follows counts what is sent for it, as round 0 does.
+makes it. The round that follows counts what is sent for it, as round 0 does. `reassigned` does it inside a round.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from cfljax.kernels.mix import mix_updates
+from cfljax.local.averages import averages
+from cfljax.local.rounds import Trained
+from cfljax.local.solver import Solver
 from cfljax.registry.options import option
+from cfljax.types import Array
+
+if TYPE_CHECKING:
+    from cfljax.round.ask import Ask
+    from cfljax.round.clustered import Clustered
+    from cfljax.round.state import State
 
 
 def every() -> int | None:
@@ -24,3 +36,16 @@ def handed_on(models: np.ndarray, before: np.ndarray, fresh: np.ndarray, after: 
     for k in np.unique(after[(after >= 0) & (before >= 0)]):
         given[k] = models[np.bincount(before[(after == k) & (before >= 0)]).argmax()]
     return given
+
+
+def reassigned(
+    config: Clustered, trainer: Solver, ask: Ask, state: State, which: Array, trained: Trained
+) -> tuple[Array, Array, Trained]:
+    """Return (clusters i32[S], mixing matrix f32[K, S], result) of participants whose trained models are averaged in other
+    clusters than those `which` i32[S] that they started from."""
+    models = state.models[which] + trained.kept.moves
+    which = config.reassign(ask, state, models, which)
+    mix = averages(trainer, ask.federation, ask.cohort, which, state.clusters, config.average, ask.hyper)
+    moves = models - state.models[which]
+    mixed = mix_updates(mix, moves, state.models, trainer.rule(ask.key, ask.hyper))
+    return which, mix, trained._replace(mixed=mixed, kept=trained.kept._replace(moves=moves))

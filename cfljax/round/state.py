@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cfljax.lazy import jnp
-from cfljax.types import Array, Init, Method, Round, Tree
+from cfljax.types import Array, Tree
 
 ROUND_UP = 8
 """Numbers of clusters that data decides are rounded up to a multiple of this, so that most seeds share a compiled program."""
@@ -24,26 +23,21 @@ class Number(NamedTuple):
 class State(NamedTuple):
     """K models, and the cluster of each client."""
 
-    models: Array
-    """f32[K, d]."""
-    labels: Array
-    """i32[C]; −1: none yet."""
+    models: Array  # f32[K, d]
+    labels: Array  # i32[C]; −1: none yet
     guess: Array | None = None
     """i32[C]: the cluster that a client without one will join; −1: none. None: it is found by `score` when the client comes."""
-    active: Array | None = None
-    """bool[K]: which clusters are in use; None: all."""
-    memory: Tree = None
-    """What else the method remembers."""
+    active: Array | None = None  # bool[K]: which clusters are in use; None: all
+    memory: Tree = None  # What else the method remembers
     asked: Array | None = None
     """i32[]: how many clients have trained for the clustering since the last round. The next round bills it. None: nobody ever."""
     floats: Array | None = None
     """i32[]: how many numbers clients have sent up for the clustering since the last round; None: nobody ever."""
-    number: Number | None = None
-    """The number of clusters, if it was found."""
-    extras: dict[str, Array] = {}
-    """Arrays that are kept with the results."""
-    whole: Array | None = None
-    """f32[1, d]: a global model, which all participants train as well; None: there is none."""
+    number: Number | None = None  # The number of clusters, if it was found
+    extras: dict[str, Array] = {}  # Arrays that are kept with the results
+    whole: Array | None = None  # f32[1, d]: a global model, which all participants train as well; None: there is none
+    own: Array | None = None  # f32[C, n]: the parameters that stay with each client (`round/parts.py`); None: there are none
+    scored_by: Array | None = None  # i32[C]: the cluster whose model each client has, or would get; None: `own` is None
 
     @property
     def clusters(self) -> int:
@@ -66,53 +60,28 @@ class State(NamedTuple):
 class Begun(NamedTuple):
     """HOST. What `begin` makes."""
 
-    models: np.ndarray
-    """f32[K, d]."""
-    labels: np.ndarray
-    """i32[C]; −1: none yet."""
-    guess: np.ndarray | None = None
-    """i32[C]: as in `State`."""
-    active: np.ndarray | None = None
-    """bool[K]: as in `State`."""
+    models: np.ndarray  # f32[K, d]
+    labels: np.ndarray  # i32[C]; −1: none yet
+    guess: np.ndarray | None = None  # i32[C]: as in `State`
+    active: np.ndarray | None = None  # bool[K]: as in `State`
     memory: Tree = None
-    floats: int = 0
-    """The numbers that clients send up for the clustering, besides updates."""
+    floats: int = 0  # The numbers that clients send up for the clustering, besides updates
     extras: dict[str, np.ndarray] = {}
 
 
 class Done(NamedTuple):
     """What a round of training has done, for `remember` and `shows`."""
 
-    which: Array
-    """i32[S]: the cluster of each participant."""
-    moves: Array
-    """f32[S, d]: the participants' updates as they arrived, of methods that compare them; else some sketch of them."""
-    norms: Array
-    """f32[S]: the norms of the updates."""
-    sane: Array
-    """bool[S]: whether each update is finite."""
-    moved: Array
-    """bool[K]: which clusters had members with finite updates."""
+    which: Array  # i32[S]: the cluster of each participant
+    moves: Array  # f32[S, d]: the participants' updates as they arrived, of methods that compare them; else some sketch of them
+    norms: Array  # f32[S]: the norms of the updates
+    sane: Array  # bool[S]: whether each update is finite
+    moved: Array  # bool[K]: which clusters had members with finite updates
     notes: Array | None = None
-    """f32[S, notes]: what the method's own steps have noted, NaN where they have not; None: they do not."""
+    """f32[S, notes]: what the method's own steps have noted, NaN where they have not; or the updates of the parameters that stay
+    with the participants; None: there are neither."""
 
 
 def mark_slots(clusters: int) -> np.ndarray:
     """HOST. bool[K]: True for the first `clusters` slots; K is their number rounded up to a multiple of ROUND_UP."""
     return np.arange(-(-clusters // ROUND_UP) * ROUND_UP) < clusters
-
-
-def inside(method: Method, init: Init[Any], round: Round[Any]) -> Method:
-    """Return the method on states that remember more, whose field `inner` is its own state. `init` and `round` make such states."""
-
-    def read(function: Callable[..., Any] | None) -> Any:
-        return None if function is None else lambda state, *more: function(state.inner, *more)
-
-    def write(function: Callable[..., Any] | None, at: int) -> Any:
-        if function is None:
-            return None
-        return lambda *a, **k: a[at]._replace(inner=function(*a[:at], a[at].inner, *a[at + 1 :], **k))
-
-    names = ("models", "score", "extras", "also", "mixture", "adapt", "shares")
-    outer = {name: read(getattr(method, name)) for name in names} | {"settle": None, "init": init, "round": round}
-    return method._replace(**outer, follow=write(method.follow, 0), regroup=write(method.regroup, 1))

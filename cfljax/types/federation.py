@@ -11,8 +11,7 @@ from cfljax.lazy import jit, jnp, tree
 from cfljax.types.arrays import Array
 from cfljax.types.flight import Flight
 
-NEVER = 2**31 - 1
-"""The round in which newcomers arrive: they are placed and scored when all rounds are over."""
+NEVER = 2**31 - 1  # The round in which newcomers arrive: they are placed and scored when all rounds are over
 
 
 class Pool(NamedTuple):
@@ -113,8 +112,6 @@ class Federation:
     valid: Split | None = None  # Training samples of each client that are set aside for validation; None: none are
     owner: Array | None = None
     """i32[C] the index of the device that holds each client's samples; None: every device holds all samples."""
-    own: Array | None = None
-    """f32[C, n] the parameters that stay with each client (`train.parts`), during a round; None: there are none."""
     drift: Drift | None = None
     """How `group` and `view.of` change after round 0; None: they do not. Methods get the federation `at` a round, without drift."""
     devices: Devices | None = None  # The clients' devices; None: there is no simulated clock
@@ -183,7 +180,6 @@ class Federation:
             arrive=self.arrive[clients],
             view=None if view is None else view._replace(of=view.of[clients]),
             owner=None if owner is None else owner[clients],
-            own=None if self.own is None else self.own[clients],
             drift=None if self.drift is None else self.drift.take(clients),
             devices=None,
         )
@@ -201,6 +197,7 @@ class ClientState(NamedTuple):
     """What belongs to clients during a round besides data: rows of all clients, of which each participant finds its own. A field is
     None if nothing of the kind is kept."""
 
+    own: Array | None = None  # f32[C, n]: the parameters that stay with each client (`train.parts`)
     residual: Array | None = None  # f32[C, d]: what compression has dropped of each client's updates (`train.compress.feedback`)
     optimiser: Array | None = None
     """f32[C, m]: the state of each client's optimiser (`train.optimizer_state`); one whose row is not finite starts fresh."""
@@ -234,5 +231,4 @@ def _holds_and_trains(uid: Array, count: Array, arrive: Array) -> tuple[Array, A
     return holds, holds & (arrive < NEVER)
 
 
-_compiled = jit(inline=True)(_holds_and_trains)
-"""Outside of jit, one program instead of one per comparison."""
+_compiled = jit(inline=True)(_holds_and_trains)  # Outside of jit, one program instead of one per comparison

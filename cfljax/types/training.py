@@ -113,13 +113,9 @@ class Jobs(NamedTuple):
 
     def take(self, which: Array) -> Jobs:
         """Select the n jobs at the positions `which` i32[n]. A position of −1 gives a masked job."""
-        of_each = {name: each[which] for name, each in self._of_each().items()}
-        return self._replace(**of_each | {"mask": of_each["mask"] & (which >= 0)})
-
-    def _of_each(self) -> dict[str, Any]:
-        """Return the fields that have one entry per job, by name, without those that are None."""
-        fields = {name: getattr(self, name) for name in ("client", "mask", "work", "which", "anchor_of", "weights", "home")}
-        return {name: each for name, each in fields.items() if each is not None}
+        names = ("client", "mask", "work", "which", "anchor_of", "weights", "home")
+        taken: dict[str, Any] = {name: each[which] for name in names if (each := getattr(self, name)) is not None}
+        return self._replace(**taken | {"mask": taken["mask"] & (which >= 0)})
 
 
 class Updates(NamedTuple):
@@ -132,7 +128,7 @@ class Updates(NamedTuple):
     which: Array | None = None  # i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was given
     home: Array | None = None
     """f32[S, m]: the client-side numbers of each participant, never sent: after its own steps (`Jobs.home`), or the update of its
-    parts (`Federation.own`), where `delta` is zero. None: there are none."""
+    parts (`ClientState.own`), where `delta` is zero. None: there are none."""
     residual: Array | None = None
     """f32[S, d]: what compression has dropped of each participant's updates so far (`ClientState.residual`); None: it is lost."""
     optimiser: Array | None = None

@@ -16,7 +16,9 @@ KEY = keys.root(3)
 
 
 def send(row=ROW, sending=Sending(), uid=5, unit=1.0, key=KEY, **numbers):  # noqa: B008
-    return np.asarray(receive(sending, {k.replace("_", ".", 1): v for k, v in numbers.items()}, key, jnp.int32(uid), row, unit))
+    return np.asarray(
+        receive(sending, {k.replace("_", ".", 1): v for k, v in numbers.items()}, key, jnp.int32(uid), row, unit=unit)[0]
+    )
 
 
 @pytest.mark.parametrize("attack, on_its_way", [("", False), ("label_flip", False), ("sign_flip", True), ("noise", True)])

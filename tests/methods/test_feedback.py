@@ -11,7 +11,7 @@ from cfljax.errors import SpecError
 from cfljax.experiment import batching
 from cfljax.experiment.batching import Size
 from cfljax.kernels.mix import usable
-from cfljax.local.send import Sending, receive_all
+from cfljax.local.send import Sending, receive
 from cfljax.methods import METHODS
 from cfljax.types import ClientState, Jobs
 from tests import play, toy
@@ -25,7 +25,7 @@ TOP = Sending("topk", KEEP, feedback=True)
 QUICK = ("ifca", "fedgroup")
 REFUSED = ("scaffold", "feddyn", "cfl_mgd", "fedem", "fedrc", "ccs_rfedavg", "stocfl")
 ROW = np.random.default_rng(0).normal(size=200).astype(np.float32)
-arrived = jax.jit(receive_all, static_argnums=0)
+arrived = jax.jit(receive, static_argnums=0)
 
 
 def played(name="fedavg", sending=TOP, made=None, rounds=ROUNDS, participants=PARTICIPANTS, hyper=None, work=None, **options):
@@ -50,10 +50,10 @@ def test_fedavg_follows_the_plain_program():
         NET, plain.Clients(federation()), toy.start(SEED), ROUNDS, PARTICIPANTS, 0.1, KEEP, SEED, batch=5, epochs=1
     )
     for state, (w, residual, true, sent) in zip(found.states[1:], wanted, strict=True):
-        np.testing.assert_allclose(state.inner.models[0], w, atol=2e-6)
-        np.testing.assert_allclose(state.residual, residual, atol=2e-6)
+        np.testing.assert_allclose(state.method.models[0], w, atol=2e-6)
+        np.testing.assert_allclose(state.stages[0], residual, atol=2e-6)
         np.testing.assert_allclose(sent + residual, true, atol=1e-12)
-    assert np.abs(np.asarray(found.states[-1].residual)).max() > 0.01
+    assert np.abs(np.asarray(found.states[-1].stages[0])).max() > 0.01
 
 
 def test_what_is_sent_and_what_is_kept_are_all_updates_to_the_bit():
@@ -81,7 +81,7 @@ def test_where_all_is_sent_feedback_changes_nothing(name):
     options = play.options(name)
     whole, plainly = played(name, Sending("topk", 1.0, feedback=True), **options), played(name, Sending(), **options)
     np.testing.assert_allclose(whole.models(), plainly.models(), atol=1e-6)
-    assert not np.asarray(whole.states[-1].residual).any()
+    assert not np.asarray(whole.states[-1].stages[0]).any()
 
 
 def test_only_participants_with_finite_updates_change_what_they_keep():
@@ -90,9 +90,9 @@ def test_only_participants_with_finite_updates_change_what_they_keep():
     taken = [np.asarray(plain.cohort(SEED, t, np.asarray(broken.uid), PARTICIPANTS)) for t in range(4)]
     assert any(2 in ids for ids in taken) and sum(int(info.nonfinite) for info in found.infos) > 0
     for before, after, ids in zip(found.states, found.states[1:], taken, strict=False):
-        changed = np.asarray(before.residual != after.residual).any(axis=1)
+        changed = np.asarray(before.stages[0] != after.stages[0]).any(axis=1)
         assert set(np.flatnonzero(changed)) == set(ids) - {2}
-    assert np.isfinite(found.models()).all() and not np.asarray(found.states[-1].residual[2]).any()
+    assert np.isfinite(found.models()).all() and not np.asarray(found.states[-1].stages[0][2]).any()
 
 
 def test_a_client_that_breaks_later_keeps_what_it_had():
@@ -104,7 +104,7 @@ def test_a_client_that_breaks_later_keeps_what_it_had():
 def test_parts_that_stay_at_home_are_never_fed_back():
     name = "fedper"
     found = played(name, **play.options(name))
-    residual = np.asarray(found.states[-1].residual)
+    residual = np.asarray(found.states[-1].stages[0])
     home = np.arange(residual.shape[1]) >= 7 + 42
     assert not residual[:, home].any() and residual[:, ~home].any()
 
@@ -117,7 +117,7 @@ def test_every_method_keeps_what_was_dropped(name):
     who = None if name in play.EVERYBODY else PARTICIPANTS
     options = {"made": play.nine_clients(), "rounds": 3, "participants": who, "work": {"epochs": 1}, **play.options(name)}
     fed, plainly = (played(name, TOP._replace(feedback=on), **options) for on in (True, False))
-    assert np.isfinite(fed.models()).all() and np.asarray(fed.states[-1].residual).any()
+    assert np.isfinite(fed.models()).all() and np.asarray(fed.states[-1].stages[0]).any()
     assert np.array_equal(fed.models(0), plainly.models(0)) and np.allclose(fed.models(1), plainly.models(1), atol=1e-6)
     assert not np.allclose(fed.models(), plainly.models(), atol=1e-5)
 
@@ -149,19 +149,19 @@ def test_top_k_alone_stalls_and_with_feedback_arrives():
 def test_plans_change_nothing(plan):
     one, other = played(), played(work=plan)
     np.testing.assert_allclose(one.models(), other.models(), atol=2e-6)
-    np.testing.assert_allclose(one.states[-1].residual, other.states[-1].residual, atol=2e-6)
+    np.testing.assert_allclose(one.states[-1].stages[0], other.states[-1].stages[0], atol=2e-6)
 
 
 @pytest.mark.parametrize("robust", ["median", "krum"])
 def test_robust_rules_take_what_arrives(robust):
     found = played(sending=TOP._replace(robust=robust), hyper={"robust.liars": 0.2} if robust == "krum" else None)
-    np.testing.assert_array_equal(found.states[1].residual, played(rounds=1).states[1].residual)
+    np.testing.assert_array_equal(found.states[1].stages[0], played(rounds=1).states[1].stages[0])
     assert np.isfinite(found.models()).all()
 
 
 def test_updates_that_are_made_for_a_choice_of_clusters_are_sent_without():
     found = played("ocfl", made=play.nine_clients(), rounds=0, **play.options("ocfl"))
-    assert not np.asarray(found.states[0].residual).any()
+    assert not np.asarray(found.states[0].stages[0]).any()
 
 
 def test_where_true_groups_change_clients_take_along_what_they_keep():
@@ -169,7 +169,7 @@ def test_where_true_groups_change_clients_take_along_what_they_keep():
     found = play.rounds("oracle", toy.replace(made, groups=2, group=jnp.zeros(7, jnp.int32)), 2, None, work={"sending": sending})
     followed = found.method.follow(found.states[-1], toy.replace(made, group=jnp.ones(7, jnp.int32)))
     assert (np.asarray(found.method.models(followed)[1]) == 1).all()
-    np.testing.assert_array_equal(followed.residual, found.states[-1].residual)
+    np.testing.assert_array_equal(followed.stages[0], found.states[-1].stages[0])
 
 
 @pytest.mark.parametrize("name", REFUSED)

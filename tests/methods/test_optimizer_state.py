@@ -36,7 +36,7 @@ def test_momentum_of_fedavg_follows_a_plain_program(work):
             models.append(own)
         w = plain.average(models, clients.size[present])
         np.testing.assert_allclose(found.models(t + 1)[0], w, atol=1e-5)
-        kept = np.nan_to_num(np.asarray(found.states[t + 1].optimiser))
+        kept = np.nan_to_num(np.asarray(found.states[t + 1].stages[0]))
         np.testing.assert_allclose(kept, buffers, atol=1e-5)
 
 
@@ -62,7 +62,7 @@ def test_each_method_keeps_the_states_of_those_who_trained(name):
         play.rounds(name, play.nine_clients(), 2, None, SEED, LR, {"batch": 5, "keeps_state": keeps}, {"momentum": 0.9}, **options)
         for keeps in (True, False)
     )
-    assert np.isfinite(out.states[1].optimiser).all(axis=1).any()
+    assert np.isfinite(out.states[1].stages[0]).all(axis=1).any()
     assert np.abs(out.models() - plainly.models()).max() > 1e-4
 
 

@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,7 +16,6 @@ from cfljax.methods import METHODS
 from cfljax.models.flat import head_of
 from cfljax.registry.options import drop_traced, list_traced
 from cfljax.round.common import first_models
-from cfljax.round.parts import make_in_parts
 from tests import play, toy
 from tests.often import every, rarely
 from tests.play import seven_clients as federation
@@ -39,7 +37,8 @@ def kinds(table):
 def made(name, table, work, options):
     """(a method in parts, its compiled init and round)."""
     config = METHODS.check(name, dict(options), f"method.{name}")
-    method = make_in_parts(METHODS.entry(name).make, drop_traced(config), MODEL, toy.solver(MODEL, **dict(work)), table)
+    solver = toy.solver(MODEL, parts=divide_model(MODEL, table), **dict(work))
+    method = METHODS.entry(name).make(drop_traced(config), MODEL, solver)
     return method, jax.jit(method.init), jax.jit(method.round)
 
 
@@ -70,13 +69,13 @@ def test_ifca_in_parts_follows_the_plain_program(table, average):
     out = run("ifca", table, clusters=3, average=average)
     clients = plain.Clients(federation())
     wanted, own, labels = parts.run(NET, clients, starts(3), SEED, ROUNDS, PARTICIPANTS, kinds(table), average)
-    inner, home = out.states[-1].inner, kinds(table) == "client"
+    state, home = out.states[-1], kinds(table) == "client"
     away = ~home
-    assert np.array_equal(inner.labels, labels)
-    assert np.abs(np.asarray(inner.models)[:, away] - wanted[:, away]).max() < 1e-5
+    assert np.array_equal(state.labels, labels)
+    assert np.abs(np.asarray(state.models)[:, away] - wanted[:, away]).max() < 1e-5
     if home.any():
-        assert np.abs(np.asarray(out.states[-1].own) - own[:, home]).max() < 1e-5
-        mine, guess = out.models(), np.asarray(out.states[-1].guess)
+        assert np.abs(np.asarray(state.own) - own[:, home]).max() < 1e-5
+        mine, guess = out.models(), np.asarray(state.scored_by)
         assert np.abs(mine - np.where(home, own, wanted[guess])).max() < 1e-5
 
 
@@ -143,15 +142,16 @@ def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
     each = [keys.fold(keys.root(SEED), "round", t) for t in (0, 1)]
     drawn = [np.asarray(play.drawn(each[t], fed, PARTICIPANTS, t, hyper).ids) for t in (0, 1)]
     if name == "ocfl":  # draws some of each cluster
-        labels = out.states[0].inner.labels
-        own = [cohort.draw_inside(each[t], fed, labels, len(out.models(0)), 10, jnp.int32(t), hyper) for t in (0, 1)]
+        labels = out.states[0].labels
+        runs = [play.drawn(each[t], fed, PARTICIPANTS, t, hyper) for t in (0, 1)]
+        own = [cohort.draw_inside(each[t], fed, labels, len(out.models(0)), 10, runs[t], hyper) for t in (0, 1)]
         drawn = [np.asarray(some.ids)[np.asarray(some.mask)] for some in own]
     if name == "fl_hc":
         drawn[0] = np.arange(fed.clients)  # the warm-up
     for t in (0, 1):
         moved = np.any(np.asarray(out.states[t + 1].own) != np.asarray(out.states[t].own), axis=1)
         assert sorted(np.flatnonzero(moved)) == sorted(drawn[t])
-    heads = [np.asarray(getattr(state.inner, METHODS.entry(name).options.averaged[0]))[:, HEAD] for state in out.states]
+    heads = [np.asarray(getattr(state, METHODS.entry(name).options.averaged[0]))[:, HEAD] for state in out.states]
     assert all(np.array_equal(head, heads[0]) for head in heads)
 
 
@@ -159,22 +159,22 @@ def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
 def test_clusters_that_are_made_between_rounds_share_parts_as_others_do(table):
     numbers = {"threshold": np.float32(0.9)}
     out = run("fl_hc", table, hyper=numbers, warmup_rounds=0, metric="cosine", linkage="average")
-    labels, clients = np.asarray(out.states[0].inner.labels), plain.Clients(federation())
+    labels, clients = np.asarray(out.states[0].labels), plain.Clients(federation())
     assert labels.min() == 0 and (number := labels.max() + 1) > 1
     begin, home = np.tile(starts(1), (number, 1)), kinds(table) == "client"
     wanted, own, _ = parts.run(NET, clients, begin, SEED, ROUNDS, PARTICIPANTS, kinds(table), "samples", assign=labels)
-    assert np.abs(np.asarray(out.states[-1].inner.models)[:number, ~home] - wanted[:, ~home]).max() < 1e-5
+    assert np.abs(np.asarray(out.states[-1].models)[:number, ~home] - wanted[:, ~home]).max() < 1e-5
     if home.any():
         assert np.abs(np.asarray(out.states[-1].own) - own[:, home]).max() < 1e-5
 
 
 def test_a_split_copies_what_the_cluster_shares_and_new_clusters_have_what_all_share():
     tries = {name: np.float32(value) for name, value in {"eps1": 9.0, "eps2": 0.0, "gamma_max": 0.0}.items()}
-    split = run("cfl_sattler", {"body": "all"}, rounds=2, hyper=tries, min_rounds=1, max_clusters=7).states[-1].inner
+    split = run("cfl_sattler", {"body": "all"}, rounds=2, hyper=tries, min_rounds=1, max_clusters=7).states[-1]
     assert np.sum(split.active) > 1 and not np.allclose(split.models[0, HEAD], split.models[np.unique(split.labels)[1], HEAD])
     numbers = {name: np.float32(0) for name in ("eta_g", "mu")}
     anew = run("fedgroup", {"body": "all"}, hyper=numbers, every=2, clusters=2, alpha=2, pretrain_steps=4)
-    for found in (split.models, *(state.inner.models for state in anew.states)):
+    for found in (split.models, *(state.models for state in anew.states)):
         assert np.array_equal(found[:, ~HEAD], np.broadcast_to(found[0, ~HEAD], found[:, ~HEAD].shape))
     assert np.asarray(anew.infos[2].traffic.vectors_up) > np.asarray(anew.infos[1].traffic.vectors_up)
 

@@ -1,5 +1,6 @@
 """`train.server` against a plain numpy program, its identities, and whose state it leaves alone."""
 
+import dataclasses
 import functools
 
 import jax
@@ -17,8 +18,8 @@ from cfljax.local.parts import divide_model
 from cfljax.methods import METHODS
 from cfljax.registry.options import drop_traced, list_traced
 from cfljax.round.common import Clusters, first_models
-from cfljax.round.parts import make_in_parts
-from cfljax.round.server import ServerOptimiser, with_server
+from cfljax.round.stages import add_stages
+from cfljax.round.stages.server import Server
 from cfljax.types import Method
 from tests import play, toy
 from tests.often import every, rarely
@@ -44,10 +45,10 @@ def served(name, optimiser, table, model, options):
     """(a method, its compiled init and round)."""
     config = METHODS.check(name, dict(options), f"method.{name}")
     make, solver = METHODS.entry(name).make, toy.solver(model)
-    made = make_in_parts(make, drop_traced(config), model, solver, table) if table else make(drop_traced(config), model, solver)
+    apart = divide_model(model, table or config.parts) if table or config.parts else None
+    made = make(drop_traced(config), model, dataclasses.replace(solver, parts=apart) if table else solver)
     if optimiser is not None:
-        apart = divide_model(model, table or config.parts) if table or config.parts else None
-        made = with_server(made, config.serves, model, ServerOptimiser(*optimiser), apart)
+        made = add_stages(made, (Server(*optimiser, config.serves, model, apart),))
     return made, jax.jit(made.init), jax.jit(made.round)
 
 
@@ -80,7 +81,9 @@ def test_rounds_follow_the_plain_program(name, k, average, kind):
         assert np.abs(out.models(t + 1) - models).max() < 1e-4, t
         for row in np.flatnonzero(members == 0):  # nobody was there: model and state stay
             assert out.models(t + 1)[row].tobytes() == out.models(t)[row].tobytes()
-            before, after = (jax.tree.map(lambda a, row=row: np.asarray(a)[row], s.clusters) for s in out.states[t : t + 2])
+            before, after = (
+                jax.tree.map(lambda a, row=row: np.asarray(a)[row], s.stages[0].clusters) for s in out.states[t : t + 2]
+            )
             assert all(a.tobytes() == b.tobytes() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True))
     assert k == 1 or any((members == 0).any() and t for t, (_, members) in enumerate(wanted))
     assert np.abs(out.models() - run(name, None, **({"clusters": k} if k > 1 else {})).models()).max() > 0.05
@@ -101,13 +104,13 @@ def test_sgd_with_rate_one_is_the_method_itself(name):
 def test_joint_compares_with_the_moves_that_the_server_made():
     out = run("joint", ("sgd", ()), 0.25, clusters=2)
     for before, after in zip(out.states[:-1], out.states[1:], strict=True):
-        assert np.allclose(after.inner.memory, after.inner.models - before.inner.models, atol=1e-7)
+        assert np.allclose(after.method.memory, after.method.models - before.method.models, atol=1e-7)
 
 
 @pytest.mark.parametrize("newcomer", ["latest", "auxiliary"])
 def test_newcomers_are_compared_with_models_that_the_server_has_moved(newcomer):
     out = run("fedgroup", ("sgd", ()), 0.25, clusters=2, alpha=2, pretrain_steps=4, newcomer=newcomer)
-    for before, after in zip((each.inner for each in out.states[:-1]), (each.inner for each in out.states[1:]), strict=True):
+    for before, after in zip((each.method for each in out.states[:-1]), (each.method for each in out.states[1:]), strict=True):
         compass, models = after.memory, np.asarray(after.models)
         start = models[np.asarray(compass.active)].mean(axis=0)
         moves = models - np.asarray(before.models)
@@ -121,7 +124,7 @@ def test_a_part_of_a_cluster_goes_on_with_the_state_that_the_whole_had():
     tries, everybody = {"min_rounds": 2, "eps1": 9.0, "eps2": 0.0, "max_clusters": 7}, {"participants": 7}
     out = run("cfl_sattler", SERVERS["momentum"][0], rounds=3, **tries, **everybody)
     alone = run("fedavg", SERVERS["momentum"][0], rounds=2, **everybody)
-    split, momentum = out.states[2].inner, jax.tree.leaves(out.states[2].clusters)
+    split, momentum = out.states[2].method, jax.tree.leaves(out.states[2].stages[0].clusters)
     assert np.sum(split.active) == 2 and np.allclose(split.models[0], alone.models()[0], atol=1e-6)
     assert all(np.array_equal(each[0], each[1]) and np.any(each[0]) and not np.any(each[2]) for each in momentum)
     assert np.allclose(split.memory.steps[0], np.linalg.norm(alone.models(2) - alone.models(1)), atol=1e-6)
@@ -153,32 +156,32 @@ def test_what_stays_with_a_client_is_out_of_the_servers_reach():
     decays = ("adamw", (("weight_decay", 0.5),))
     out = run("fedper", decays, model=toy.model(HIDDEN), rounds=2)
     plainly = run("fedper", None, model=toy.model(HIDDEN), rounds=2)
-    first = out.states[0].inner.inner.models
-    assert np.array_equal(out.states[-1].inner.inner.models[:, HEAD], first[:, HEAD])
-    assert np.array_equal(out.states[1].inner.own, plainly.states[1].own)
-    assert not np.allclose(out.states[1].inner.inner.models[:, ~HEAD], plainly.states[1].inner.models[:, ~HEAD], atol=1e-3)
+    first = out.states[0].method.models
+    assert np.array_equal(out.states[-1].method.models[:, HEAD], first[:, HEAD])
+    assert np.array_equal(out.states[1].method.own, plainly.states[1].own)
+    assert not np.allclose(out.states[1].method.models[:, ~HEAD], plainly.states[1].models[:, ~HEAD], atol=1e-3)
 
 
 @pytest.mark.parametrize("head", [rarely("all"), "client", rarely("frozen")])
 def test_no_part_needs_to_be_a_clusters_own(head):
     of = lambda body, head: run("fedavg", SERVERS["adam"][0], table={"body": body, "head": head}, model=toy.model(HIDDEN))  # noqa: E731
     shared, own = of("all", head), of("cluster", "cluster" if head == "all" else head)  # one cluster is everybody
-    assert shared.states[-1].clusters is None and own.states[-1].common is None
+    assert shared.states[-1].stages[0].clusters is None and own.states[-1].stages[0].common is None
     assert np.allclose(shared.models(), own.models(), atol=1e-6)
     assert np.abs(shared.models() - shared.models(0)).max() > 0.05
 
 
 def test_a_client_is_scored_by_the_cluster_that_is_best_after_the_servers_step():
     model, rest = toy.model(HIDDEN), {"table": {"head": "client"}, "rounds": 1, "participants": 2, "clusters": 3}
-    state = run("ifca", ("sgd", ()), 40.0, model=model, **rest).states[-1].inner
-    labels, found = np.asarray(state.inner.labels), np.asarray(state.guess)
+    state = run("ifca", ("sgd", ()), 40.0, model=model, **rest).states[-1].method
+    labels, found = np.asarray(state.labels), np.asarray(state.scored_by)
     assert np.array_equal(found[labels >= 0], labels[labels >= 0])
     net, clients = plain.Net(6, 4, HIDDEN), plain.Clients(federation())
     for c in np.flatnonzero(labels < 0):
-        mine = np.array(state.inner.models, np.float64)
+        mine = np.array(state.models, np.float64)
         mine[:, HEAD] = state.own[c]
         assert found[c] == np.argmin([net.loss(w, *clients.train[c]) for w in mine])
-    before = np.asarray(run("ifca", None, model=model, **rest).states[-1].guess)
+    before = np.asarray(run("ifca", None, model=model, **rest).states[-1].scored_by)
     assert not np.array_equal(found, before)  # by the plain mean it would be another
 
 
@@ -196,7 +199,7 @@ def toward():
 
 def moved(name, arguments=()):
     """(the first state, the step) of two clusters with this optimiser: step(state, change f32[d], lr) moves the first one."""
-    method = with_server(toward(), "models", toy.model(HIDDEN), ServerOptimiser(name, arguments), None)
+    method = add_stages(toward(), (Server(name, arguments, "models", toy.model(HIDDEN)),))
 
     @jax.jit
     def step(state, change, lr):
@@ -210,10 +213,10 @@ def test_steps_are_those_of_the_plain_optimiser(kind):
     optimiser, plainly = SERVERS[kind]
     state, step = moved(*optimiser)
     changes = np.random.default_rng(0).normal(size=(5, toy.model(HIDDEN).size)).astype(np.float32)
-    w, own = np.asarray(state.inner.models[0], np.float64), plainly(changes.shape[1])
+    w, own = np.asarray(state.method.models[0], np.float64), plainly(changes.shape[1])
     for change in changes:
         state, w = step(state, change, np.float32(0.5)), w + own.step(-change.astype(np.float64))
-        assert np.abs(state.inner.models[0] - w).max() < 1e-4
+        assert np.abs(state.method.models[0] - w).max() < 1e-4
 
 
 @pytest.mark.filterwarnings("ignore:Specifying a key")
@@ -228,9 +231,9 @@ def test_any_optimiser_of_optax_serves(name):
     assert jax.tree.structure(after) == jax.tree.structure(state)
     pairs = list(zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True))
     assert all(a.dtype == b.dtype and a.shape == b.shape for a, b in pairs)
-    assert np.isfinite(after.inner.models).all() and not np.array_equal(after.inner.models[0], state.inner.models[0])
-    kept = jax.tree.map(lambda a: np.asarray(a)[1], (state.clusters, after.clusters))
-    assert np.array_equal(after.inner.models[1], state.inner.models[1])
+    assert np.isfinite(after.method.models).all() and not np.array_equal(after.method.models[0], state.method.models[0])
+    kept = jax.tree.map(lambda a: np.asarray(a)[1], (state.stages[0].clusters, after.stages[0].clusters))
+    assert np.array_equal(after.method.models[1], state.method.models[1])
     assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, kept), strict=True))
 
 

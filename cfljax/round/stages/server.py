@@ -20,6 +20,7 @@ The discrepancy in the history is still the distance from the plain mean, as the
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -28,79 +29,75 @@ import numpy as np
 
 from cfljax.lazy import jax, jnp, optax
 from cfljax.local.parts import ALL, CLIENT, CLUSTER, FROZEN, ModelParts
+from cfljax.local.solver import Solver
 from cfljax.models.flat import mark_statistics
+from cfljax.round.config import MethodConfig
 from cfljax.round.fedopt import maker
-from cfljax.round.parts import Shared
-from cfljax.round.state import inside
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
+from cfljax.round.stages import Stage
+from cfljax.types import Array, Federation, Hyper, Info, Model, Tree
 
-Leaves = list[Array]
-"""The arrays of a part of a model, each with a leading axis K of clusters or without."""
-
-
-class ServerOptimiser(NamedTuple):
-    """The optimiser of a server. Static."""
-
-    name: str
-    arguments: tuple[tuple[str, object], ...]  # Its arguments besides the learning rate, which is `hyper["server.lr"]`
-
-    def made(self, hyper: Hyper) -> Any:
-        """Return the optimiser with the numbers of the run."""
-        return maker(self.name)(hyper["server.lr"], **dict(self.arguments))
+Leaves = list[Array]  # The arrays of a part of a model, each with a leading axis K of clusters or without
 
 
 class Served(NamedTuple):
-    """The state of a method whose server has an optimiser."""
+    """What the server keeps."""
 
-    inner: Tree  # The method's own state, with the models as the optimiser has moved them
     clusters: Tree  # The state of the optimiser of each cluster: arrays with a leading axis K; None: no part is a cluster's own
     common: Tree  # That of the optimiser of what everybody shares; None: there is no such part
 
 
-def with_server(method: Method, where: str, model: Model, server: ServerOptimiser, parts: ModelParts | None) -> Method:
-    """Return the method with an optimiser that moves the models at `where` in its state (`MethodConfig.serves`). `parts`: who
-    shares which part of a model; None: all parts are a cluster's."""
-    pick, put = _division(model, parts)
+@dataclasses.dataclass(frozen=True)
+class Server(Stage):
+    """An optimiser that moves the field `where` of a method's state (`MethodConfig.serves`)."""
 
-    models_in = lambda state: functools.reduce(getattr, _path(where, state), state)  # noqa: E731
+    name: str
+    arguments: tuple[tuple[str, object], ...]  # The optimiser's arguments besides the learning rate, which is `hyper["server.lr"]`
+    where: str
+    model: Model
+    parts: ModelParts | None = None  # Who shares which part of a model; None: all parts are a cluster's
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Served:
-        inner, optimiser = method.init(key, federation, hyper, setup), server.made(hyper)
-        rows = models_in(inner)
+    def init(self, state: Tree, federation: Federation, hyper: Hyper) -> Served:
+        """Return the state of optimisers that have not moved."""
+        optimiser, (pick, _), rows = self._optimiser(hyper), _division(self.model, self.parts), getattr(state, self.where)
         own, common = pick(rows, CLUSTER), pick(rows[0], ALL)
-        return Served(inner, jax.vmap(optimiser.init)(own) if own else None, optimiser.init(common) if common else None)
+        return Served(jax.vmap(optimiser.init)(own) if own else None, optimiser.init(common) if common else None)
 
-    def round(key: Array, state: Served, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Served, Info]:
-        inner, info = method.round(key, state.inner, federation, cohort, hyper)
-        old, new, move = models_in(state.inner), models_in(inner), _mover(server.made(hyper))
-        moved, clusters, common = new, state.clusters, state.common
+    def after(self, own: Served, before: Tree, state: Tree, info: Info, hyper: Hyper) -> tuple[Served, Tree]:
+        """Take a step along what the round has made of the models."""
+        (clusters, common), (pick, put), move = own, _division(self.model, self.parts), _mover(self._optimiser(hyper))
+        old, new = getattr(before, self.where), getattr(state, self.where)
+        moved = new
         if clusters is not None:
             rows, clusters = jax.vmap(move)(pick(old, CLUSTER), pick(new, CLUSTER), clusters)
             moved = put(moved, CLUSTER, rows)
         if common is not None:
             leaves, common = move(pick(old[0], ALL), pick(new[0], ALL), common)
             moved = put(moved, ALL, [jnp.broadcast_to(leaf, (old.shape[0], *leaf.shape)) for leaf in leaves])
-        inner = _replaced(inner, _path(where, inner), moved)
-        if method.settle is not None:
-            inner = method.settle(state.inner, inner, federation, hyper)
-        return Served(inner, clusters, common), info
+        return Served(clusters, common), state._replace(**{self.where: moved})
 
-    def regroup(key: Array, state: Served, federation: Federation, hyper: Hyper, round: int) -> Served:
-        assert method.regroup is not None
-        inner = method.regroup(key, state.inner, federation, hyper, round)
-        if state.clusters is None:
-            return state._replace(inner=inner)
-        old, new = (np.asarray(models_in(each)) for each in (state.inner, inner))
-        begun = jax.vmap(server.made(hyper).init)(pick(jnp.asarray(new), CLUSTER))
-        slots = range(len(old))
+    def regroup(self, own: Served, before: Tree, state: Tree, hyper: Hyper) -> Served:
+        """HOST. Hand the optimisers on to the clusters that begin with the models of old ones."""
+        if own.clusters is None:
+            return own
+        old, new = (np.asarray(getattr(each, self.where)) for each in (before, state))
+        pick, slots = _division(self.model, self.parts)[0], range(len(old))
+        begun = jax.vmap(self._optimiser(hyper).init)(pick(jnp.asarray(new), CLUSTER))
         of = [next((j for j in (k, *slots) if j in slots and np.array_equal(old[j], row)), -1) for k, row in enumerate(new)]
 
         def handed_on(before: Array, fresh: Array) -> Array:
             return jnp.stack([fresh[k] if j < 0 else jnp.asarray(before[j]) for k, j in enumerate(of)])
 
-        return Served(inner, jax.tree.map(handed_on, state.clusters, begun), state.common)
+        return own._replace(clusters=jax.tree.map(handed_on, own.clusters, begun))
 
-    return inside(method, init, round)._replace(regroup=None if method.regroup is None else regroup)
+    def _optimiser(self, hyper: Hyper) -> Any:
+        return maker(self.name)(hyper["server.lr"], **dict(self.arguments))
+
+
+def stage(name: str, train: Any, options: MethodConfig, solver: Solver) -> Stage | None:
+    """Return the stage if the server has an optimiser."""
+    if (table := train.server_table) is None:
+        return None
+    return Server(table.name, tuple((table.arguments or {}).items()), options.serves, solver.model, solver.parts)
 
 
 def _mover(optimiser: Any) -> Callable[[Leaves, Leaves, Tree], tuple[Leaves, Tree]]:
@@ -144,15 +141,3 @@ def _division(
         return jax.vmap(model.ravel)(jax.tree.unflatten(structure, changed))
 
     return pick, put
-
-
-def _path(where: str, state: Tree) -> list[str]:
-    return (["inner"] if isinstance(state, Shared) else []) + where.split(".")
-
-
-def _replaced(state: Tree, path: list[str], models: Array) -> Tree:
-    """Return the state with these models f32[K, d] at the end of the path."""
-    if not path:
-        return models
-    name, *rest = path
-    return state._replace(**{name: _replaced(getattr(state, name), rest, models)})
