@@ -121,9 +121,10 @@ def options(cls: type, shared: typing.Collection[tuple[str, ...]] = (), where: s
 
 
 def shared_rows(classes: list[type]) -> list[tuple[str, ...]]:
-    """Return the rows that several of these Options classes have in common."""
+    """Return the rows that several of these Options classes have in common: of each key the most frequent one."""
     counted = Counter(row for cls in classes for row in rows_of(cls))
-    return [row for row, count in counted.items() if count >= SHARED]
+    most = {row[0]: count for row, count in reversed(counted.most_common())}
+    return [row for row, count in counted.items() if count >= SHARED and count == most[row[0]]]
 
 
 def keys(rows: list[tuple[str, str, str]]) -> str:
@@ -235,7 +236,7 @@ def methods() -> str:
     parts += [table(("method", "family", "what it is", "number of clusters", "sent"), rows), ""]
     shared = shared_rows([METHODS.entry(name).options for name in all_methods])
     counted = Counter(reading for each in all_methods.values() for reading in each.readings)
-    common = [reading for reading, count in counted.items() if count >= SHARED]
+    common = [reading for reading, count in counted.items() if count >= SHARED and not NO_READING.search(reading)]
     parts += ["## Shared options", "", table(HEAD, shared), "", *readings_of(common)]
     for each in all_methods.values():
         paper = [f"Published: {each.paper}."] if each.paper else []
