@@ -10,10 +10,8 @@ import numpy as np
 
 from cfljax.lazy import jax, jit, jnp, lax
 
-SHORT_LENGTH = 1 << 10
-"""The longest shuffle whose positions fit into the low bits of the random words by which they are sorted."""
-END_WORD = np.uint32(1 << 31)
-"""A word larger than any that is drawn."""
+SHORT_LENGTH = 1 << 10  # The longest shuffle whose positions fit into the low bits of the random words by which they are sorted
+END_WORD = np.uint32(1 << 31)  # A word larger than any that is drawn
 
 
 def root(seed: int | np.ndarray | jax.Array) -> jax.Array:

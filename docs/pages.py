@@ -121,9 +121,10 @@ def options(cls: type, shared: typing.Collection[tuple[str, ...]] = (), where: s
 
 
 def shared_rows(classes: list[type]) -> list[tuple[str, ...]]:
-    """Return the rows that several of these Options classes have in common."""
+    """Return the rows that several of these Options classes have in common: of each key the most frequent one."""
     counted = Counter(row for cls in classes for row in rows_of(cls))
-    return [row for row, count in counted.items() if count >= SHARED]
+    most = {row[0]: count for row, count in reversed(counted.most_common())}
+    return [row for row, count in counted.items() if count >= SHARED and count == most[row[0]]]
 
 
 def keys(rows: list[tuple[str, str, str]]) -> str:
@@ -138,8 +139,9 @@ def spec() -> str:
         "A spec is a TOML file, or a dict for `cfljax.sweep`. Any value may be a list: an axis of the grid. "
         "`cfljax sweep SPEC.toml --dry-run` checks a spec and prints what it would run. "
         "A grid over values marked * compiles once.\n\n"
-        "`cfljax schema > spec.schema.json` writes the JSON Schema of specs. With `#:schema ./spec.schema.json` as first line of "
-        "a spec, VS Code (Even Better TOML) completes and checks its keys and values. `--plugin FILE.py` adds your own names.\n"
+        "`cfljax schema` prints the JSON Schema of specs. Save it as `spec.schema.json` and write `#:schema ./spec.schema.json` "
+        "into the first line of a spec: VS Code (Even Better TOML) completes and checks its keys and values. "
+        "`--plugin FILE.py` adds your names.\n"
     )
     parts += ["## Top level", "", keys(TOP), ""]
     words = 'An axis of numbers may also be written `"0:10"` (integers), `"log(0.001, 0.1, 5)"` or `"lin(0, 1, 5)"`.'
@@ -234,7 +236,7 @@ def methods() -> str:
     parts += [table(("method", "family", "what it is", "number of clusters", "sent"), rows), ""]
     shared = shared_rows([METHODS.entry(name).options for name in all_methods])
     counted = Counter(reading for each in all_methods.values() for reading in each.readings)
-    common = [reading for reading, count in counted.items() if count >= SHARED]
+    common = [reading for reading, count in counted.items() if count >= SHARED and not NO_READING.search(reading)]
     parts += ["## Shared options", "", table(HEAD, shared), "", *readings_of(common)]
     for each in all_methods.values():
         paper = [f"Published: {each.paper}."] if each.paper else []

@@ -25,10 +25,8 @@ NAMES: dict[str, Iterable[str]] = {
 class Words(NamedTuple):
     """The words that may follow a command."""
 
-    flags: dict[str, tuple[str, ...]]
-    """Flag -> the values that it takes; () if it takes any."""
-    first: tuple[str, ...]
-    """Words that may come first, where other commands take a file."""
+    flags: dict[str, tuple[str, ...]]  # Flag -> the values that it takes; () if it takes any
+    first: tuple[str, ...]  # Words that may come first, where other commands take a file
 
 
 def words_of(name: str) -> Words:
@@ -81,8 +79,7 @@ def set_words(begun: str) -> list[str]:
     return [word for word in found if word.startswith(begun) and word != begun]
 
 
-NAMED = {"data": (SOURCES, PARTITIONS), "model": (MODELS,)}
-"""Table of a spec -> the registries whose entries have options in it."""
+NAMED = {"data": (SOURCES, PARTITIONS), "model": (MODELS,)}  # Table of a spec -> the registries whose entries have options in it
 
 
 def bash() -> str:

@@ -19,8 +19,7 @@ from cfljax.types import Parts, Source
 if TYPE_CHECKING:
     from cfljax.config.data import Data
 
-_MOST = 150
-"""The most clients that are drawn; of more, evenly spaced ones are drawn."""
+_MOST = 150  # The most clients that are drawn; of more, evenly spaced ones are drawn
 
 
 def describe(name: str, sets: list[str] | None = None, png: str | None = None, samples: str | None = None) -> str:

@@ -44,11 +44,9 @@ class Described(NamedTuple):
 
     name: str
     summary: str
-    paper: str
-    """Its authors and year."""
+    paper: str  # Its authors and year
     options: tuple[dataclasses.Field[Value], ...]
-    communication: str
-    """The numbers sent per participant and round, in words."""
+    communication: str  # The numbers sent per participant and round, in words
     readings: tuple[str, ...]
     """Sentences on points where a paper is ambiguous: what it says, what is done here, and the option that changes it."""
 

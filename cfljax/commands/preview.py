@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from cfljax.config import Spec
     from cfljax.engine.settings import Assembled
 
-NO_DEVICE_HAS_LESS = 1 << 30
-"""Bytes of memory: what methods hold is compared with this machine's memory only if it is more."""
+NO_DEVICE_HAS_LESS = 1 << 30  # Bytes of memory: what methods hold is compared with this machine's memory only if it is more
 
 
 def dry_run(spec: Spec) -> None:

@@ -23,18 +23,15 @@ from cfljax.errors import CfljaxError
 from cfljax.files import drop_programs
 
 INTERRUPTED, TERMINATED = 130, 143
-PATIENCE = 4.0
-"""Seconds after which a signal ends the process even in the middle of a computation."""
-RETRY_AFTER = 0.05
-"""Seconds until a signal is tried again that arrived while an exception could not be raised."""
+PATIENCE = 4.0  # Seconds after which a signal ends the process even in the middle of a computation
+RETRY_AFTER = 0.05  # Seconds until a signal is tried again that arrived while an exception could not be raised
 
 
 class Terminated(BaseException):
     """The process received SIGTERM. Raised where the program stands, so that open files are closed on the way out."""
 
 
-_warned_of_cache: list[str] = []
-"""The warning about the compilation cache, once it has been printed."""
+_warned_of_cache: list[str] = []  # The warning about the compilation cache, once it has been printed
 UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '([^']+)'")
 """JAX's warning of a compiled program that it cannot read, with the program's name."""
 COLLECT_RARELY = (100_000, 50, 100)

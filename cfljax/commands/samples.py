@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
     from cfljax.registry.options import Table
 
-LINES, COLUMNS = 8, 8
-"""The most groups, or clients, and samples of each."""
-_CHARACTERS = 160
-"""The most of a text that is shown."""
+LINES, COLUMNS = 8, 8  # The most groups, or clients, and samples of each
+_CHARACTERS = 160  # The most of a text that is shown
 
 
 class Names(NamedTuple):
@@ -32,8 +30,7 @@ class Names(NamedTuple):
 
     classes: list[str] | None
     tokens: Table | None
-    owners: list[str] | None
-    """The domains, which are the owners of the samples."""
+    owners: list[str] | None  # The domains, which are the owners of the samples
 
 
 def names_of(name: str, path: str | None) -> Names:

@@ -19,6 +19,7 @@ from cfljax.data import SOURCES
 from cfljax.data.prepare import COMMON_SETS, HUB_SETS
 from cfljax.data.sources import FileOptions
 from cfljax.federation import PARTITIONS, VIEWS
+from cfljax.federation.presets import PRESETS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
 from cfljax.registry import Registry
@@ -147,13 +148,14 @@ class _Options:
     def tables(self, registry: Registry[Any], key: str, common: Table, side: str = "") -> Table:
         """Make the schema of a table with the options of its name, which stands under this key; with several names or none, of all.
         `side`: a table in it that repeats the options."""
-        found = []
-        for name in registry:
-            own = self.of(registry.entry(name).options)
-            named = {key: {"const": name, "description": registry.entry(name).summary}}
+        found, presets = [], PRESETS if registry is PARTITIONS else {}
+        names = {name: name for name in registry} | {name: preset[key] for name, preset in presets.items()}
+        for name, stands_for in names.items():
+            own = self.of(registry.entry(stands_for).options)
+            named = {key: {"const": name, "description": registry.entry(stands_for).summary}}
             found.append(a_table(named | common | own | ({side: a_table(own)} if side else {}), [key]))
         union = self.of_any(registry)
-        several = {key: a_list({"enum": list(registry)})} | common | union | ({side: a_table(union)} if side else {})
+        several = {key: a_list({"enum": list(names)})} | common | union | ({side: a_table(union)} if side else {})
         return {"anyOf": [*found, a_table(several)]}
 
     def option(self, field: Field, where: str) -> Table:

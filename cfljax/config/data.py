@@ -33,14 +33,10 @@ class Arrive:
     """Late-arriving clients: `{ clients = 20, round = 30 }`, all at once, or `{ rate = 0.1, from = 10, until = 50 }`, one after
     another. All others can take part from round 0."""
 
-    clients: int = 0
-    """The number of late clients; 0 if `rate` is given."""
-    rate: float = 0.0
-    """The fraction of late clients among those that train; 0 if `clients` is given."""
-    first: int = 0
-    """The earliest round in which a late client arrives."""
-    last: int = 0
-    """The latest; the round of each client is drawn uniformly from `first` to `last`."""
+    clients: int = 0  # The number of late clients; 0 if `rate` is given
+    rate: float = 0.0  # The fraction of late clients among those that train; 0 if `clients` is given
+    first: int = 0  # The earliest round in which a late client arrives
+    last: int = 0  # The latest; the round of each client is drawn uniformly from `first` to `last`
 
     def written(self) -> Table:
         """Return the table `arrive` as a spec writes it."""
@@ -122,10 +118,8 @@ class Data:
 
     name: str
     partition: str
-    source: Options
-    """Options of the data set."""
-    parts: Options
-    """Options of the partition."""
+    source: Options  # Options of the data set
+    parts: Options  # Options of the partition
     path: str | None = None
     seed: int | str = 0
     normalise: str = "unit"

@@ -8,10 +8,8 @@ from cfljax.federation import PARTITIONS
 from cfljax.federation.options import DriftOptions, GroupView
 from cfljax.registry.options import Options, Table, check, show
 
-_IN_VIEWS = ("rotated", "label_swap", "label_permutation", "feature_shift")
-"""Partitions whose groups see the data differently."""
-_DRAWN = ("kind", "at", "share")
-"""Options of changes that are drawn."""
+_IN_VIEWS = ("rotated", "label_swap", "label_permutation", "feature_shift")  # Partitions whose groups see the data differently
+_DRAWN = ("kind", "at", "share")  # Options of changes that are drawn
 
 
 def read_drift(table: Table, partition: str, parts: Options, views: tuple[GroupView, ...], where: str) -> DriftOptions:

@@ -78,8 +78,7 @@ def _at_default(field: dataclasses.Field[Value], value: Value) -> bool:
     return type(value) is type(field.default) and bool(value == field.default)  # participation: 1 client is not 1.0, all of them
 
 
-OfFile = Callable[[Path], str]
-"""Returns the part of an id for a file that an option names."""
+OfFile = Callable[[Path], str]  # Returns the part of an id for a file that an option names
 
 
 def _dump(value: Value, of_file: OfFile | None = None) -> str:

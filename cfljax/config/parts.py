@@ -6,8 +6,7 @@ from cfljax.config.train import Train, read_frozen
 from cfljax.errors import SpecError
 from cfljax.round.config import MethodConfig
 
-Pairs = tuple[tuple[str, str], ...]
-"""(name of a part, its kind) for each part that is named."""
+Pairs = tuple[tuple[str, str], ...]  # (name of a part, its kind) for each part that is named
 
 
 def list_pairs(options: MethodConfig, train: Train) -> Pairs:

@@ -47,14 +47,10 @@ ModelT = TypeVar("ModelT", bound="MakeModel")
 PartitionT = TypeVar("PartitionT", bound="Partition")
 SourceT = TypeVar("SourceT", bound="MakeSource")
 MetricT = TypeVar("MetricT", bound="Callable[[Seen], Array | float]")
-_loaded: dict[str, str] = {}
-"""Plugin -> the SHA-256 of its source when it was loaded."""
-_files: set[str] = set()
-"""The files of all plugins that were loaded."""
-_BEGAN = time.time()
-"""A time before this process loaded its first plugin."""
-_folders: dict[str, Path] = {}
-"""The package that stands for a folder → the folder."""
+_loaded: dict[str, str] = {}  # Plugin -> the SHA-256 of its source when it was loaded
+_files: set[str] = set()  # The files of all plugins that were loaded
+_BEGAN = time.time()  # A time before this process loaded its first plugin
+_folders: dict[str, Path] = {}  # The package that stands for a folder → the folder
 
 
 def register_method(name: str, options: type = NoOptions, *, version: object = None) -> Callable[[MethodT], MethodT]:

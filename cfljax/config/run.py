@@ -16,8 +16,7 @@ from cfljax.registry.entries import Origin
 from cfljax.registry.options import Options, Table, Value, list_files
 from cfljax.round.config import MethodConfig
 
-RESULTS_VERSION = 1
-"""Part of every run's id. Raise it when a run of the same configuration gives another result than before."""
+RESULTS_VERSION = 1  # Part of every run's id. Raise it when a run of the same configuration gives another result than before.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +35,8 @@ class Chosen:
 class Run:
     """One method on one federation with one seed."""
 
-    method: str
-    """The name of the method in the registry."""
-    label: str
-    """The name of the run's row in tables and figures; not part of the id."""
+    method: str  # The name of the method in the registry
+    label: str  # The name of the run's row in tables and figures; not part of the id
     options: MethodConfig
     data: Data
     model: Chosen

@@ -48,8 +48,7 @@ class Privacy:
 class Named:
     """A table with a name that decides which options it has; the options of other names are None."""
 
-    OWNERS: ClassVar[dict[str, tuple[Value, tuple[str, ...]]]] = {}
-    """Name of an option → its default, and the names that have it."""
+    OWNERS: ClassVar[dict[str, tuple[Value, tuple[str, ...]]]] = {}  # Name of an option → its default, and the names that have it
     name: str
 
     def __post_init__(self) -> None:
@@ -129,8 +128,7 @@ class Transit(NamedTuple):
         return made if isinstance(made, Choice) else None
 
 
-NONE_WORDS = ("none", "mean")
-"""Words that mean the same as leaving the table out. They are for lists of values."""
+NONE_WORDS = ("none", "mean")  # Words that mean the same as leaving the table out. They are for lists of values.
 TABLES: dict[str, type[Any]] = {"privacy": Privacy, "compress": Compress, "attack": Attack, "robust": Robust}
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from cfljax.errors import DataError
 from cfljax.types import Source
 
-MAX_CLASSES = 100_000
-"""The largest allowed number of classes."""
+MAX_CLASSES = 100_000  # The largest allowed number of classes
 _PARTS = ("train", "test")
 
 

@@ -21,8 +21,7 @@ class _Form(NamedTuple):
     folder: str
     train: tuple[str, ...]
     test: str
-    labels: int
-    """Label bytes before the pixels; the last one is the label (CIFAR-100's first is the coarse one)."""
+    labels: int  # Label bytes before the pixels; the last one is the label (CIFAR-100's first is the coarse one)
     classes: int
 
 

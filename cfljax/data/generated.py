@@ -17,8 +17,7 @@ from cfljax.registry.options import NoOptions, option
 from cfljax.types import Source
 
 _DRAWS = 200_000
-_CUT = 0
-"""Seed of the division of the digits into training and test samples."""
+_CUT = 0  # Seed of the division of the digits into training and test samples
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,7 @@ from cfljax.data.parts import Part, Wanted
 from cfljax.data.sound import log_mel
 from cfljax.errors import DataError, DataWarning, SpecError
 
-MAX_SECONDS = 60.0
-"""Without --seconds, sounds are padded to the longest one, which may last this many seconds."""
+MAX_SECONDS = 60.0  # Without --seconds, sounds are padded to the longest one, which may last this many seconds
 
 
 def read_sounds(folder: Path, wanted: Wanted) -> list[Part]:

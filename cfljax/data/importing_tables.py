@@ -31,10 +31,8 @@ class Table(NamedTuple):
 
     where: str
     data: arrow.Table
-    class_names: dict[str, list[str]] = {}
-    """The names of the classes, of each column whose numbers stand for them."""
-    owners: np.ndarray | None = None
-    """The owner of each row, if the folder names it."""
+    class_names: dict[str, list[str]] = {}  # The names of the classes, of each column whose numbers stand for them
+    owners: np.ndarray | None = None  # The owner of each row, if the folder names it
 
     def values(self, name: str, wanted: Wanted) -> np.ndarray:
         """Convert a column: numbers or objects [n], lists of numbers [n, …], images u8[n, height, width, channels]."""

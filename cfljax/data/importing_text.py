@@ -18,8 +18,7 @@ from cfljax.registry.options import Value
 from cfljax.types import Source
 
 DEFAULT_LENGTH = 80
-_FREE, _RATIO = 16 << 20, 50
-"""The padded size that samples may always have, and the largest ratio of padded size to tokens."""
+_FREE, _RATIO = 16 << 20, 50  # The padded size that samples may always have, and the largest ratio of padded size to tokens
 
 
 class Imported(NamedTuple):
@@ -27,8 +26,7 @@ class Imported(NamedTuple):
 
     source: Source
     class_names: list[str]
-    tokens: options.Table | None
-    """The vocabulary of the texts; None: there are no texts."""
+    tokens: options.Table | None  # The vocabulary of the texts; None: there are no texts
 
 
 def read_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:

@@ -21,8 +21,7 @@ class UserSamples(NamedTuple):
 
     x: list[Value]
     y: list[Value]
-    user: np.ndarray
-    """i32[n]: the index of each sample's user."""
+    user: np.ndarray  # i32[n]: the index of each sample's user
 
 
 def detect(name: str, folder: Path) -> Reader | None:

@@ -46,10 +46,8 @@ class Part(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     user: np.ndarray | None = None
-    class_names: list[str] | None = None
-    """The names of the classes, if the file has them; then y holds positions in this list."""
-    coarse: np.ndarray | None = None
-    """The coarse label of each sample, a name as well."""
+    class_names: list[str] | None = None  # The names of the classes, if the file has them; then y holds positions in this list
+    coarse: np.ndarray | None = None  # The coarse label of each sample, a name as well
 
 
 def number_owners(where: str, train: np.ndarray | None, test: np.ndarray | None) -> dict[str, np.ndarray]:

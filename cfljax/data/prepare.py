@@ -40,8 +40,7 @@ HUB_SETS: dict[str, tuple[str, dict[str, Any]]] = {
     "office_home": ("hf:flwrlabs/office-home", {"user": "domain", "shape": (64, 64)}),
 }
 """Name -> the data set of Hugging Face's hub that is imported under it, and how."""
-_PATIENCE = 30.0
-"""Seconds to wait for the server."""
+_PATIENCE = 30.0  # Seconds to wait for the server
 
 
 def prepare(name: str, folder: str | None = None) -> Path:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
 _INFO = "dataset_info.json"
-MIN_CACHED_SAMPLES = 5000
-"""Data sets with this many samples are cached decoded: decoding 100,000 PNG files takes most of a minute."""
+MIN_CACHED_SAMPLES = 5000  # Data sets with this many samples are cached decoded: decoding 100,000 PNG files takes most of a minute
 _NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 

@@ -16,24 +16,19 @@ from cfljax.registry.options import Table
 TOKEN_KINDS = ("characters", "words")
 PADDING, UNKNOWN = 0, 1
 _SPECIAL = ["<padding>", "<unknown>"]
-DEFAULT_VOCABULARY = {"characters": 1000, "words": 10_000}
-"""The default size of the vocabulary."""
+DEFAULT_VOCABULARY = {"characters": 1000, "words": 10_000}  # The default size of the vocabulary
 _WORD = re.compile(r"[\w']+|[^\w\s]")
-_SCALE = 0.4
-"""Standard deviation of the width of a token's vector's vector."""
+_SCALE = 0.4  # Standard deviation of the width of a token's vector's vector
 
-Text = str | Sequence[str]
-"""A text, or the words of one."""
+Text = str | Sequence[str]  # A text, or the words of one
 
 
 class Tokens(NamedTuple):
     """A vocabulary and its encoder."""
 
     kind: str
-    names: list[str]
-    """The token of each number."""
-    encode: Callable[[Text], list[int]]
-    """A text -> its tokens."""
+    names: list[str]  # The token of each number
+    encode: Callable[[Text], list[int]]  # A text -> its tokens
 
     def table(self) -> Table:
         """Return what is stored beside the data."""

@@ -12,12 +12,9 @@ from cfljax.files import lock_in_cache
 from cfljax.lazy import Transformed, jax, jit
 from cfljax.types import Tree
 
-MAX_KEPT = 96
-"""The number of results that are kept: a program takes some memory maps, whose number per process is limited."""
-SHARED_PREFIX = "shared_"
-"""The prefix of the names of shared functions in a jaxpr."""
-compilations = 0
-"""How many programs this process has compiled."""
+MAX_KEPT = 96  # The number of results that are kept: a program takes some memory maps, whose number per process is limited
+SHARED_PREFIX = "shared_"  # The prefix of the names of shared functions in a jaxpr
+compilations = 0  # How many programs this process has compiled
 _threads = ThreadPoolExecutor(16)
 _kept: dict[Hashable, Any] = {}
 _shared: list[Transformed[..., Any]] = []

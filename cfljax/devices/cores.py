@@ -11,8 +11,7 @@ from pathlib import Path
 
 from cfljax.lazy import jax
 
-MAX_CORE_DEVICES = 8
-"""The largest number of devices that the cores are divided into: each device holds the data set once."""
+MAX_CORE_DEVICES = 8  # The largest number of devices that the cores are divided into: each device holds the data set once
 ACCELERATORS = {"tpu": ("accel[0-9]*", "vfio/[0-9]*"), "cuda12": ("nvidia[0-9]*",)}
 """What JAX must be installed with -> the device files that Linux has of such accelerators."""
 DEVICE_VARIABLES = (

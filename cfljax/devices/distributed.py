@@ -22,15 +22,11 @@ Value = TypeVar("Value")
 HEARTBEAT, TOGETHER, APART, PARTING = 20, 120, 30, 2
 """Seconds: without a sign of life from a process, after which JAX ends the others; for all to start; for all to fail in a batch
 where one has failed; for the others to read why one ends."""
-POLL_MILLISECONDS = 500
-"""Milliseconds between two checks for messages."""
+POLL_MILLISECONDS = 500  # Milliseconds between two checks for messages
 _LOST = re.compile("gloo|nccl|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED", re.IGNORECASE)
-_client: Any = None
-"""The key-value store; None: this process is alone."""
-_batch, _turn = 0, 0
-"""Numbers of the batch and of the message in it, equal in all processes."""
-_ending = threading.Lock()
-"""Is held by the thread that ends this process."""
+_client: Any = None  # The key-value store; None: this process is alone
+_batch, _turn = 0, 0  # Numbers of the batch and of the message in it, equal in all processes
+_ending = threading.Lock()  # Is held by the thread that ends this process
 
 
 def connect(coordinator: str | None, number: int | None, processes: int | None) -> None:

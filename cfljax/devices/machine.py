@@ -19,10 +19,8 @@ from cfljax.errors import SpecError
 from cfljax.files import cache_folder, read_table, write_table
 from cfljax.lazy import jax, jnp
 
-TIMED_STEPS = 200
-"""Steps per timed loop."""
-UNKNOWN_MEMORY = 8 << 30
-"""The assumed memory of an accelerator that does not report it."""
+TIMED_STEPS = 200  # Steps per timed loop
+UNKNOWN_MEMORY = 8 << 30  # The assumed memory of an accelerator that does not report it
 
 
 class Speed(NamedTuple):

@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 from cfljax.errors import SpecError
 
-RUNS, CLIENTS = "runs", "clients"
-"""The axes of a mesh."""
-MAX_DEVICES = 1024
-"""Devices of a process: simulated ones take memory and threads each."""
+RUNS, CLIENTS = "runs", "clients"  # The axes of a mesh
+MAX_DEVICES = 1024  # Devices of a process: simulated ones take memory and threads each
 
 
 class Shape(NamedTuple):
@@ -23,8 +21,7 @@ class Shape(NamedTuple):
         return "auto" if self == AUTO else f"runs={self.runs},clients={self.clients}"
 
 
-AUTO = Shape(0, 0)
-"""All devices, in as many groups as there are runs for."""
+AUTO = Shape(0, 0)  # All devices, in as many groups as there are runs for
 
 
 def parse_mesh(text: str) -> Shape:

@@ -13,8 +13,7 @@ from cfljax.devices.compiled import SHARED_PREFIX, compile_later, shape_key
 from cfljax.lazy import core, jax, jnp
 from cfljax.types import Tree
 
-MIN_DONATED = 1 << 18
-"""A lost argument of at least this many numbers gives its memory to a result of its shape."""
+MIN_DONATED = 1 << 18  # A lost argument of at least this many numbers gives its memory to a result of its shape
 Atoms = Iterable["core.Var | core.Literal"]
 
 

@@ -9,8 +9,7 @@ from typing import TypeVar
 from cfljax.devices import distributed
 from cfljax.lazy import jax
 
-CHUNK_SECONDS = 2.0
-"""Seconds that a chunk may take, roughly."""
+CHUNK_SECONDS = 2.0  # Seconds that a chunk may take, roughly
 CHEAP, TRIES = 0.05, 5
 """An evaluation of less than CHEAP seconds is timed TRIES times, and the least time counts: one may be mostly noise."""
 Out = TypeVar("Out")

@@ -12,8 +12,7 @@ from cfljax.engine.settings import MAX_SHARES
 from cfljax.types import Federation
 from cfljax.types.federation import NEVER
 
-MAX_LOSS = 1e6
-"""A run whose mean test loss is above this, or not finite, has diverged."""
+MAX_LOSS = 1e6  # A run whose mean test loss is above this, or not finite, has diverged
 
 
 class Clients(NamedTuple):

@@ -33,10 +33,8 @@ from cfljax.local.send import flip_labels
 from cfljax.types import Array, ClientState, Federation, Hyper, Info, Method, Tree
 
 Compiling = SplitFunction | Future["jax.stages.Compiled"]
-Picked = list[int]
-"""Which of the arrays that each run has for itself each array of a view is; −1: computed, or shared by runs."""
-Report = dict[str, Array]
-"""The last round's values for the history, by name, and the sums since the start."""
+Picked = list[int]  # Which of the arrays that each run has for itself each array of a view is; −1: computed, or shared by runs
+Report = dict[str, Array]  # The last round's values for the history, by name, and the sums since the start
 Out = TypeVar("Out")
 
 

@@ -14,15 +14,13 @@ from cfljax.types import Array, Federation, Model, Split
 MODELS_AT_ONCE = 32
 """Clients that choose a model try this many at a time. With at most this many models, all of them score all samples in one product
 where clients are computed side by side."""
-TILE = 32
-"""Samples of a client that its own model scores at once."""
+TILE = 32  # Samples of a client that its own model scores at once
 BY_ITSELF, SMALL = 300_000, 750
 """A client that is scored by itself costs BY_ITSELF / (SMALL + parameters) samples on top (measured: 8 µs a client; 20 ns a sample
 and 27 ps more for each parameter)."""
 
 
-Pair = tuple[Array, Array]
-"""(correct, loss)."""
+Pair = tuple[Array, Array]  # (correct, loss)
 
 
 class Scores(NamedTuple):

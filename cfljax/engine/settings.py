@@ -10,12 +10,9 @@ from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Federation, Flight, Method, Model, Plan, Tree
 
-MAX_SHARES = 10_000
-"""Where clients × models are at most this, the weights of the clients in the models are kept of each evaluation."""
-WORD_BITS = 20
-"""The bits of a word of `Carry.traffic`."""
-WORD = 1 << WORD_BITS
-"""Sums of traffic are kept in two words: a million clients send 2³¹ models in some hundred rounds."""
+MAX_SHARES = 10_000  # Where clients × models are at most this, the weights of the clients in the models are kept of each evaluation
+WORD_BITS = 20  # The bits of a word of `Carry.traffic`
+WORD = 1 << WORD_BITS  # Sums of traffic are kept in two words: a million clients send 2³¹ models in some hundred rounds
 
 
 class Stop(NamedTuple):

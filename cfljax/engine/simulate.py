@@ -29,8 +29,7 @@ AfterChunk = Callable[[int, np.ndarray], None]
 """Is called after each chunk with (rounds done, accuracy f32[R]: NaN where the chunk did not end with an evaluation)."""
 SaveCheckpoint = Callable[[Callable[[], Checkpoint]], None]
 """Is called after each chunk with a function that makes a checkpoint, and calls it when a checkpoint is due."""
-Evaluated = tuple[Tree, Tree]
-"""(report, scores): an evaluation of a group, still on the device."""
+Evaluated = tuple[Tree, Tree]  # (report, scores): an evaluation of a group, still on the device
 
 
 def simulate(

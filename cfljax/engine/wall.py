@@ -20,10 +20,8 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.meter import Meter, meter_steps
 from cfljax.types import Array, ClientState, Devices, DevicesNow, Federation, Hyper, Info, Models, Traffic, Tree
 
-MAX_TIMED_CLUSTERS = 64
-"""With more models than these, the waiting time of each cluster is not recorded."""
-CLOCK_ERROR = 2.0**-21
-"""The largest relative rounding error of the clock: four steps of float32."""
+MAX_TIMED_CLUSTERS = 64  # With more models than these, the waiting time of each cluster is not recorded
+CLOCK_ERROR = 2.0**-21  # The largest relative rounding error of the clock: four steps of float32
 Go = Callable[[ClientState], tuple[Tree, Info]]
 """Computes a round, given the devices and the updates in flight: (state after it, report)."""
 

@@ -52,8 +52,7 @@ from cfljax.round.stages import Stage, add_stages, make_stages
 from cfljax.types import Federation, Grams, Method, Model
 from cfljax.types.federation import NEVER
 
-CHUNK = 10
-"""Evaluations between two looks at a running batch."""
+CHUNK = 10  # Evaluations between two looks at a running batch
 
 
 def assemble(run: Run, width: int, machine: Machine) -> Assembled:

@@ -16,7 +16,7 @@ from cfljax.config.parts import stay_home
 from cfljax.config.run import Run
 from cfljax.config.transit import keeps_dropped
 from cfljax.errors import SpecError
-from cfljax.local.sizes import choose_block
+from cfljax.local.lanes import choose_block
 from cfljax.registry.options import Value, drop_traced, list_traced
 
 if TYPE_CHECKING:

@@ -12,21 +12,17 @@ from cfljax.config.train import Forced
 from cfljax.devices.machine import TYPICAL, Machine, Speed, speed_file
 from cfljax.local import lanes, predict
 from cfljax.local.gram import first_layer
+from cfljax.local.lanes import choose_block
 from cfljax.local.parts import ModelParts, divide_model
-from cfljax.local.products import count_bytes
+from cfljax.local.products import GRAM_SIZES, count_bytes, gram_sizes
 from cfljax.local.queue import choose_lanes
 from cfljax.local.schedule import Work
-from cfljax.local.sizes import GRAM_SIZES, choose_block, gram_sizes
 from cfljax.types import Federation, Model, Plan
 
-OFTEN = 2
-"""Gram matrices are made beforehand where a client takes part this often or more, on average: then their cost pays off."""
-ROOM = 1 << 29
-"""Bytes of a process's memory that Gram matrices which are made beforehand may take."""
-SHORT = 0.5
-"""Runs of dense models that are expected to train for fewer seconds than this are compiled quickly (`Plan.quick`)."""
-ALIKE = 0.98
-"""Clients count as equally large where all samples are at least this share of clients × samples of the largest client."""
+OFTEN = 2  # Gram matrices are made beforehand where a client takes part this often or more, on average: then their cost pays off
+ROOM = 1 << 29  # Bytes of a process's memory that Gram matrices which are made beforehand may take
+SHORT = 0.5  # Runs of dense models that are expected to train for fewer seconds than this are compiled quickly (`Plan.quick`)
+ALIKE = 0.98  # Clients count as equally large where all samples are at least this share of clients × samples of the largest client
 
 
 class Choice(NamedTuple):

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from cfljax.engine.outputs import Output
     from cfljax.experiment.batching import Batch, Size
 
-MOST = 2000
-"""Programs whose times are kept; beyond, all are made again."""
-FADES = 0.8
-"""A program that was found compiled is expected to take this share of what it took before."""
+MOST = 2000  # Programs whose times are kept; beyond, all are made again
+FADES = 0.8  # A program that was found compiled is expected to take this share of what it took before
 
 
 def store_times(batch: Batch, size: Size, outputs: Collection[Output], threads: int | None) -> None:

@@ -19,11 +19,9 @@ from cfljax.federation.pack import count_bytes
 if TYPE_CHECKING:
     import jax
 
-FEW = 8
-"""Runs of each device that are compiled together to see what they take. A batch of no more runs has its programs then."""
+FEW = 8  # Runs of each device that are compiled together to see what they take. A batch of no more runs has its programs then.
 MAX_WIDTH = 256
-SHARE = 0.6
-"""The share of a device's memory that a batch may fill by these figures, which lack what other programs take."""
+SHARE = 0.6  # The share of a device's memory that a batch may fill by these figures, which lack what other programs take
 
 
 def batch_limit(runs: list[Run], machine: Machine) -> int:

@@ -14,8 +14,7 @@ from cfljax.registry.options import Value, option, show
 from cfljax.types import Federation, Parts, Source
 
 Rng = np.random.Generator
-MAX_LOST_SHARE = 0.5
-"""The share of a data set's samples of which less is used only with a warning."""
+MAX_LOST_SHARE = 0.5  # The share of a data set's samples of which less is used only with a warning
 TEST_HELP = '"own": test samples distributed as the training samples; "global": the whole test set, as each client sees it'
 
 

@@ -8,8 +8,7 @@ from cfljax.errors import SpecError
 from cfljax.federation.traces import Trace, read_trace
 from cfljax.types import Devices, on_host
 
-MAX_TRACE_CELLS = 10**8
-"""The largest size (times of change × clients) of a trace on the device, at five bytes each."""
+MAX_TRACE_CELLS = 10**8  # The largest size (times of change × clients) of a trace on the device, at five bytes each
 _TAG = 0x636C6F
 
 

@@ -15,10 +15,8 @@ from cfljax.federation.groups import add_view, count_views, rotations
 from cfljax.federation.options import DriftOptions
 from cfljax.types import Drift, Parts, Source, on_host
 
-TURN_DEGREES = 90.0
-"""Degrees by which `what = "rotation"` turns the images of a client that has changed, counter-clockwise."""
-CHANGE_COLUMNS = ["round", "client", "group"]
-"""The first line of a file of changes."""
+TURN_DEGREES = 90.0  # Degrees by which `what = "rotation"` turns the images of a client that has changed, counter-clockwise
+CHANGE_COLUMNS = ["round", "client", "group"]  # The first line of a file of changes
 _TAG = 0x64726966
 
 

@@ -8,12 +8,9 @@ import math
 from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Federation, Pool, Split, View
 
-MAX_COMPARED_PAIRS = 1 << 26
-"""The most pairs of numbers that an accelerator compares to find insertion points."""
-MAX_SUMMED_LENGTH = 256
-"""The longest line of which all sums are computed from all numbers: it takes microseconds."""
-MAX_COMPARED_LENGTH = 64
-"""The longest line of which a CPU, too, compares all numbers: that is one kernel to compile, and as fast."""
+MAX_COMPARED_PAIRS = 1 << 26  # The most pairs of numbers that an accelerator compares to find insertion points
+MAX_SUMMED_LENGTH = 256  # The longest line of which all sums are computed from all numbers: it takes microseconds
+MAX_COMPARED_LENGTH = 64  # The longest line of which a CPU, too, compares all numbers: that is one kernel to compile, and as fast
 
 
 def insertion_points(line: jax.Array, values: jax.Array, side: str = "left") -> jax.Array:

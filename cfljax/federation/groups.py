@@ -28,10 +28,8 @@ from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
-TABLES = ("pixels", "labels", "gain", "offset")
-"""The fields of Parts that say what a view changes."""
-See = Callable[[Parts, np.ndarray, Rng], Parts]
-"""Let each client c of the parts see its samples as group `of[c]` i32[C] does."""
+TABLES = ("pixels", "labels", "gain", "offset")  # The fields of Parts that say what a view changes
+See = Callable[[Parts, np.ndarray, Rng], Parts]  # Let each client c of the parts see its samples as group `of[c]` i32[C] does
 View = Callable[[Any, Source, Rng], See]
 """A view: a function that decides, by an instance of its Options class (which inherits from Groups), how groups see a data set."""
 

@@ -10,8 +10,7 @@ from cfljax.errors import DataError
 from cfljax.types import Drift, Federation, Parts, Pool, Source, Split, View, on_host
 from cfljax.types.federation import NEVER
 
-MIN_UNUSED_SHARE = 0.1
-"""Share of unused rows above which they are left out of the pool."""
+MIN_UNUSED_SHARE = 0.1  # Share of unused rows above which they are left out of the pool
 
 
 def pack(

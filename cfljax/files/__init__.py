@@ -14,8 +14,7 @@ from typing import Any
 from cfljax import lazy
 from cfljax.lazy import jax
 
-MAX_CACHE_BYTES = 2 << 30
-"""The maximum size of compiled programs in the cache folder when a process starts."""
+MAX_CACHE_BYTES = 2 << 30  # The maximum size of compiled programs in the cache folder when a process starts
 
 
 def cache_folder() -> Path:

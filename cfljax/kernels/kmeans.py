@@ -11,8 +11,7 @@ from cfljax import keys
 from cfljax.kernels.blocks import HIGHEST, combine, invert, product, squared_distances, usable_rows
 from cfljax.lazy import chex, jax, jnp
 
-MAX_DIRECT_LENGTH = 64
-"""The numbers per point up to which distances come from differences; above it they come from products."""
+MAX_DIRECT_LENGTH = 64  # The numbers per point up to which distances come from differences; above it they come from products
 Distance = Callable[[jax.Array], jax.Array]
 """members f32[n, K], each column the weights of a mean of points -> f32[n, K] squared distances to those means."""
 

@@ -9,12 +9,9 @@ import numpy as np
 from cfljax.kernels import host
 
 CRITERIA = ("silhouette", "eigengap")
-CURVE_FACTOR = 2
-"""The criterion is computed for up to this many times `most` clusters."""
-LEAST_SILHOUETTE = 0.25
-"""A mean silhouette below this counts as no structure (Kaufman and Rousseeuw 1990, table 4): one cluster."""
-SAME_TOLERANCE = 1e-5
-"""A vector that is no further from the mean than this share of its length counts as equal to it."""
+CURVE_FACTOR = 2  # The criterion is computed for up to this many times `most` clusters
+LEAST_SILHOUETTE = 0.25  # A mean silhouette below this counts as no structure (Kaufman and Rousseeuw 1990, table 4): one cluster
+SAME_TOLERANCE = 1e-5  # A vector that is no further from the mean than this share of its length counts as equal to it
 
 
 class Choice(NamedTuple):

@@ -13,10 +13,8 @@ from __future__ import annotations
 from cfljax import keys
 from cfljax.lazy import chex, jax, jnp
 
-SKETCH_SIZE = 4096
-"""Numbers in a sketch."""
-Carry = tuple[jax.Array, tuple[jax.Array, jax.Array]]
-"""(sketches so far, the signs and the shuffle of the next block)."""
+SKETCH_SIZE = 4096  # Numbers in a sketch
+Carry = tuple[jax.Array, tuple[jax.Array, jax.Array]]  # (sketches so far, the signs and the shuffle of the next block)
 
 
 def sketch(x: jax.Array, size: int = SKETCH_SIZE, seed: int = 0) -> jax.Array:

@@ -9,20 +9,15 @@ from cfljax.kernels.blocks import HIGHEST, combine, invert, product, usable_rows
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.lazy import chex, jax, jnp
 
-GRAM_LIMIT = 4e10
-"""`how = "auto"` takes the exact way up to this many multiplications for the Gram matrix."""
+GRAM_LIMIT = 4e10  # `how = "auto"` takes the exact way up to this many multiplications for the Gram matrix
 EXTRA_DIRECTIONS = 10
 LANES = 32
 """The number of directions is rounded up to a multiple of this: a product with 32 long vectors takes hardly longer than with 13."""
-SKETCH_FACTOR = 4
-"""The sketch has this many columns for each row of the data."""
+SKETCH_FACTOR = 4  # The sketch has this many columns for each row of the data
 SKETCH_PASSES = 4
-NOISE_LEVEL = 3e-6
-"""Directions whose singular value is below this share of the largest count as rounding errors, and become zero."""
-DEPENDENT_EIGENVALUE = 1e-5
-"""An eigenvalue below this in the Gram matrix of unit vectors counts as linear dependence."""
-SAFE_SQUARES = (1e-12, 1e24)
-"""Rows whose sums of squares lie between these need no scaling by their largest entry."""
+NOISE_LEVEL = 3e-6  # Directions whose singular value is below this share of the largest count as rounding errors, and become zero
+DEPENDENT_EIGENVALUE = 1e-5  # An eigenvalue below this in the Gram matrix of unit vectors counts as linear dependence
+SAFE_SQUARES = (1e-12, 1e24)  # Rows whose sums of squares lie between these need no scaling by their largest entry
 
 
 def leading_directions(

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-SAME = 1e-12
-"""Cosines this close to 1 are rounding: the directions are the same."""
+SAME = 1e-12  # Cosines this close to 1 are rounding: the directions are the same
 RIGHT = 90.0
 
 

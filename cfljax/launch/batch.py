@@ -39,10 +39,8 @@ class InHalves(Exception):
     """Carry out the batch as its two halves: it is too large for the device's memory, or one of its runs raises an error."""
 
 
-KEEP = ("models", "labels", "none")
-"""What a unit may keep besides curves."""
-Unit = tuple[Table, dict[str, np.ndarray]]
-"""(record, arrays) as `Store.write` takes them."""
+KEEP = ("models", "labels", "none")  # What a unit may keep besides curves
+Unit = tuple[Table, dict[str, np.ndarray]]  # (record, arrays) as `Store.write` takes them
 OnProgress = Callable[[int, float | None], None]
 """Is called with (rounds done, mean accuracy of the batch's runs; None where they have not just been evaluated)."""
 

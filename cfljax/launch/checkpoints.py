@@ -18,11 +18,9 @@ from cfljax.software import software
 from cfljax.store import device
 from cfljax.store.atomic import host
 
-EVERY = 15.0
-"""Seconds between checkpoints, unless $CFLJAX_CHECKPOINT says otherwise; shorter batches need none."""
+EVERY = 15.0  # Seconds between checkpoints, unless $CFLJAX_CHECKPOINT says otherwise; shorter batches need none
 
-Saved = tuple[dict[str, np.ndarray], Table]
-"""A checkpoint as a store takes it: (arrays, what else it says, as JSON can hold it)."""
+Saved = tuple[dict[str, np.ndarray], Table]  # A checkpoint as a store takes it: (arrays, what else it says, as JSON can hold it)
 
 
 class CheckpointStore(Protocol):

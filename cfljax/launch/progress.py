@@ -13,8 +13,7 @@ from cfljax.experiment.times import format_seconds
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-EVERY = 5.0
-"""Seconds between plain lines."""
+EVERY = 5.0  # Seconds between plain lines
 BATCH = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds{postfix}"
 
 

@@ -22,8 +22,7 @@ from cfljax.launch.checkpoints import Checkpoints, Saved
 from cfljax.launch.plan_file import OTHERS, make_batch
 from cfljax.registry.options import Table, Value
 
-RemoteMailbox = Value
-"""Ray's handle of the actor `Mailbox`: its methods are called as `mailbox.tell.remote(…)`."""
+RemoteMailbox = Value  # Ray's handle of the actor `Mailbox`: its methods are called as `mailbox.tell.remote(…)`
 
 
 class Order(TypedDict, total=False):
@@ -148,8 +147,7 @@ def _prepare(order: Order) -> Machine:
     return machine
 
 
-_read: dict[str, Spec] = {}
-"""The last spec that this process has read."""
+_read: dict[str, Spec] = {}  # The last spec that this process has read
 
 
 def _batch(order: Order) -> Batch:

@@ -95,8 +95,7 @@ def be_climber(share: str, processors: str, at: int, spec: Spec, plan: Plan, sto
     return workers.as_worker(do, processors, plan.mark)
 
 
-Todo = list[tuple[Setting, Table]]
-"""Settings that are to be trained up to a rung, with their tables in the record."""
+Todo = list[tuple[Setting, Table]]  # Settings that are to be trained up to a rung, with their tables in the record
 
 
 def _all_runs(plan: Plan) -> list[Run]:

@@ -24,8 +24,7 @@ from cfljax.local.turned import drop_path, get_path, make_turn, replace_path
 from cfljax.models.flat import FirstDense, NetForward
 from cfljax.types import Array, Federation, Grams, LocalStep, Model, Tree, Updates
 
-MAX_THIN_OUTPUTS = 32
-"""For a first layer of at most this number of outputs, `_product_across` fixes the order of its product."""
+MAX_THIN_OUTPUTS = 32  # For a first layer of at most this number of outputs, `_product_across` fixes the order of its product
 
 MAX_PRODUCT_UPDATE = 20
 """If neither the outputs of the layer nor the samples of a mini-batch are more than this, each step updates the product G A (G the

@@ -1,4 +1,4 @@
-"""HOST. Choose how many clients an accelerator trains side by side.
+"""HOST. Choose how many clients an accelerator trains side by side, and how many updates are held at once.
 
 Clients that train side by side all wait for the one with the most steps. If fewer train at a time, and clients of about equal work
 train together, they wait little. But then more steps are done one after another, and each step has a fixed cost.
@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-MIN_LANES = 128
-"""At least this number of clients train side by side: fewer would not keep an accelerator busy."""
+MIN_LANES = 128  # At least this number of clients train side by side: fewer would not keep an accelerator busy
+MAX_HELD_BYTES = 1 << 28  # If the updates of all participants have at most this number of bytes, they are held at once
+BLOCK_BYTES = 1 << 26  # Otherwise participants train in blocks whose updates have about this number of bytes
 
 
 class Packed(NamedTuple):
@@ -50,3 +51,8 @@ def choose_width(steps: np.ndarray, block: int = 0) -> int:
 
     even = (-(-number // int(2 ** (i / 2))) for i in range(2, 40))
     return min((0, *(width for width in (*even, MIN_LANES) if MIN_LANES <= width < number)), key=price)
+
+
+def choose_block(participants: int, size: int) -> int:
+    """Return the number of participants in a block, for methods that need only sums of updates f32[size]; 0: all at once."""
+    return 0 if 4 * participants * size <= MAX_HELD_BYTES else max(8, BLOCK_BYTES // (4 * size))

@@ -34,8 +34,7 @@ class OwnSteps(NamedTuple):
     """(carry) -> (trained parameters, what stays at home f32[m]; None if nothing does)."""
 
 
-StepsOf = Callable[[Hyper, StepRule], OwnSteps]
-"""(numbers of the run, its optimiser) -> the steps."""
+StepsOf = Callable[[Hyper, StepRule], OwnSteps]  # (numbers of the run, its optimiser) -> the steps
 
 
 def train_by(steps: OwnSteps, model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None) -> Stepwise:

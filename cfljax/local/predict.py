@@ -10,22 +10,17 @@ from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.lazy import jax, jnp
 from cfljax.local.gram import MAX_PRODUCT_UPDATE, first_layer
 from cfljax.local.parts import ModelParts, kernel_trains
-from cfljax.local.products import BLOCK, WHOLE
+from cfljax.local.products import BLOCK, GRAM_SIZES, WHOLE
 from cfljax.local.schedule import Work
-from cfljax.local.sizes import GRAM_SIZES
 from cfljax.local.turned import get_path
 from cfljax.types import Array, Model, Tree
 
-MARGIN = 1.1
-"""Training on the Gram matrix is chosen if it is predicted to be faster by this factor."""
-NARROW_COLUMNS = 32
-"""A product with fewer columns than this takes about as long as with this number of columns."""
-CACHE_BYTES = 1 << 23
-"""The size in bytes of a matrix that about fits into a core's cache."""
+MARGIN = 1.1  # Training on the Gram matrix is chosen if it is predicted to be faster by this factor
+NARROW_COLUMNS = 32  # A product with fewer columns than this takes about as long as with this number of columns
+CACHE_BYTES = 1 << 23  # The size in bytes of a matrix that about fits into a core's cache
 
 
-Numbers = Any
-"""A number for one client, or an array i32[S] or f32[S] with one number for each of S clients (numpy, JAX, or traced)."""
+Numbers = Any  # A number for one client, or an array i32[S] or f32[S] with one number for each of S clients (numpy, JAX, or traced)
 
 
 class Layer(NamedTuple):

@@ -10,10 +10,12 @@ import numpy as np
 from cfljax.federation.gather import samples
 from cfljax.lazy import jax, jit, jnp
 from cfljax.local.data import take
-from cfljax.types import Array, Federation, Grams, on_host
+from cfljax.types import Array, Federation, Grams, Plan, on_host
 
-BLOCK, WHOLE = 64, 240
-"""A matrix of at most WHOLE samples is computed by one product, a larger one in blocks of BLOCK × BLOCK."""
+GRAM_SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
+"""The sizes of Gram matrices: a client is padded to the smallest that its samples fit into. They are fixed, so that a client's
+result does not depend on the sizes of other clients."""
+BLOCK, WHOLE = 64, 240  # A matrix of at most WHOLE samples is computed by one product, a larger one in blocks of BLOCK × BLOCK
 
 TILE, UNIT = 2048, 1024
 """TILE: the number of samples that are fetched at a time. UNIT: the rows of an array of matrices are filled up to a multiple of
@@ -74,6 +76,21 @@ def products(x: Array, count: Array) -> Array:
         return jax.lax.fori_loop(0, i + 1, cell, gram)
 
     return jax.lax.fori_loop(0, -(-count // BLOCK), row, jnp.zeros((length, length)))
+
+
+def gram_sizes(plan: Plan, longest: int, batch: int | None) -> tuple[int, ...]:
+    """Return the sizes of Gram matrices, ascending, for clients of 1 … `longest` samples. Each is a multiple of the batch size.
+    Clients larger than the last size are trained step by step."""
+    if plan.gram < 1:
+        return ()
+    if longest <= plan.gram and (batch is None or not plan.sequential):
+        sizes = [longest]  # a full batch changes the last bits anyway; side by side, all clients take the time of the largest
+    elif plan.sequential:
+        sizes = [rung for rung, below in zip(GRAM_SIZES, (0, *GRAM_SIZES), strict=False) if below < longest and rung <= plan.gram]
+    else:
+        sizes = []
+    unit = 1 if batch is None else min(batch, longest)
+    return tuple(dict.fromkeys(-(-size // unit) * unit for size in sizes))
 
 
 def count_bytes(counts: np.ndarray, sizes: tuple[int, ...]) -> int:

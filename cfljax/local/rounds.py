@@ -64,8 +64,6 @@ class Trained(NamedTuple):
 
 Sums = tuple[Array, Array | None]
 """(mix @ updates f32[K, d], members @ buffers f32[K, d] or None), both over a part of the participants."""
-Part = Callable[[Jobs, Mixing], tuple[Sums, Kept]]
-"""A function that trains a part of the participants: (their jobs, their columns of the mixing) -> their sums, and what is kept."""
 
 
 def jobs_from(cohort: Cohort, start: Array, which: Array | None, **more: Array | None) -> Jobs:
@@ -112,12 +110,17 @@ def train_and_mix(
     def part(jobs: Jobs, mixing: Mixing) -> tuple[Sums, Kept]:
         return _sum_part(rule, solver.fit(key, federation, jobs, hyper), mixing, size)
 
+    number, blocks = jnp.arange(some.client.shape[0]), None
+    if dealt is not None and dealt.number is not None:
+        blocks = dealt._replace(jobs=number)
+    elif in_blocks:
+        blocks = Dealt(number, None, jnp.int32(len(number)))
     with count_steps(federation, jobs, solver.work), contextlib.nullcontext() if rule.statistic else on_one_device():
-        if dealt is not None and dealt.number is not None:
-            blocks = dealt._replace(block=stream) if in_blocks else dealt
-            sums, kept = map_own_blocks(lambda which: part(jobs.take(which), mixing.take(which)), blocks)
+        if blocks is None:
+            sums, kept = part(some, shares)
         else:
-            sums, kept = _train_in_blocks(part, some, shares, stream) if in_blocks else part(some, shares)
+            blocks = blocks._replace(block=stream) if in_blocks else blocks
+            sums, kept = map_own_blocks(lambda which: part(some.take(which), shares.take(which)), blocks)
     sums, kept = _sum_devices(dealt, sums, kept)
     if order is not None:
         kept = jax.tree.map(lambda each: each[jnp.argsort(order)], kept)
@@ -190,19 +193,3 @@ def _mix_arrived(
     every, flight = join_flight(jobs.kept.flight, jobs, which, updates)
     sums, kept = _sum_part(rule, every, mixing, size)
     return Trained(*_move_models(rule, None, mixing, sums, kept.finite), kept, None, solver.plan, flight)
-
-
-def _train_in_blocks(part: Part, jobs: Jobs, mixing: Mixing, block: int) -> tuple[Sums, Kept]:
-    """Call `part` for one block of participants after another; return the sums and kept values of all participants."""
-    number = jobs.client.shape[0]
-    index = jnp.arange(-(-number // block) * block).reshape(-1, block)
-    nothing = jnp.zeros_like(mixing.models)
-    begin: Sums = (nothing, None if mixing.members is None else nothing)
-
-    def one(total: Sums, which: Array) -> tuple[Sums, Kept]:
-        which = jnp.where(which < number, which, -1)
-        sums, kept = part(jobs.take(which), mixing.take(which))
-        return jax.tree.map(jnp.add, total, sums), kept
-
-    sums, kept = jax.lax.scan(one, begin, index)
-    return sums, jax.tree.map(lambda each: each.reshape(index.size, *each.shape[2:])[:number], kept)

@@ -31,12 +31,11 @@ from cfljax.local.queue import Rows, Tables, make_queue
 from cfljax.local.schedule import MAX_SHUFFLED, Task, Work, count_epochs, job_owners, job_samples, train_steps
 from cfljax.local.send import modifies, server_rule
 from cfljax.local.stream import client_losses
-from cfljax.local.train import batch_gradient, full_gradient, gather_batch, whole_batch
+from cfljax.local.train import Samples, batch_gradient, full_gradient, gather_batch, whole_batch
 from cfljax.local.ways import Setting, find_grams, is_exact_on_gram, list_gram_sizes, make_trainer
 from cfljax.types import Array, ClientState, Federation, Hyper, Jobs, LocalStep, Model, Tree, Updates
 
-MAX_OWN_ROWS = 1 << 20
-"""The largest size of the rows that jobs get as their own."""
+MAX_OWN_ROWS = 1 << 20  # The largest size of the rows that jobs get as their own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,17 +116,24 @@ class Solver(Setting):
     def sample_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
         """Compute the loss f32[S, K, N] of each model f32[K, d] on each training sample of each client i32[S], in the order of its
         samples; N is `Split.longest`. 0 if a client has no such sample, or its mask bool[S] is False."""
-        model, longest, number = self.model, federation.train.longest, clients.shape[0]
-        jobs = Jobs(clients, mask, jnp.ones(number), models[:1], jnp.zeros(number, jnp.int32))
+        model, number = self.model, clients.shape[0]
 
-        def one(task: Task) -> Array:
-            positions = jnp.arange(longest)
-            here = task.mask & (positions < federation.train.count[task.client])
-            batch = gather_batch(federation, task.client, positions, here)
+        def one(batch: Samples, _: Array) -> Array:
             losses = jax.lax.map(lambda w: model.loss(model.forward(model.unravel(w), batch.x, None), batch.y), models)
-            return jnp.where(here, losses, 0.0)
+            return jnp.where(batch.mask, losses, 0.0)
 
-        return self._for_each(one, keys.root(0), federation, jobs, job_samples(federation, jobs))
+        return self.of_samples(one, federation, Jobs(clients, mask, jnp.ones(number), models[:1], jnp.zeros(number, jnp.int32)))
+
+    def of_samples(self, one: Callable[[Samples, Array], Tree], federation: Federation, jobs: Jobs) -> Tree:
+        """Return `one(all training samples of a client, the model f32[d] that it starts from)` for all jobs, stacked. The samples
+        are in their order, and `Split.longest` with padding; a masked job has padding alone."""
+        positions = jnp.arange(federation.train.longest)
+
+        def job(task: Task) -> Tree:
+            here = task.mask & (positions < federation.train.count[task.client])
+            return one(gather_batch(federation, task.client, positions, here), task.start)
+
+        return self._for_each(job, keys.root(0), federation, jobs, job_samples(federation, jobs))
 
     def gradient(self, federation: Federation, jobs: Jobs) -> tuple[Array, Array]:
         """Compute the gradient f32[S, d] of the mean loss on all training samples of each job's client, at the model that it starts

@@ -18,8 +18,7 @@ from cfljax.types import Array, Federation, Model, Split, Tree
 ON_CPU, ON_ACCELERATOR = 1 << 20, 1 << 22
 """The most numbers in the largest intermediate array of a block. On a CPU it should fit into the cache (measured: scores of an MLP
 and a CNN then take four fifths of the time)."""
-BLOCKS_NAME = "sample_blocks"
-"""The name of the loop over the blocks in compiled programs."""
+BLOCKS_NAME = "sample_blocks"  # The name of the loop over the blocks in compiled programs
 Carry = TypeVar("Carry")
 Visit = Callable[[Carry, Array, Array, Array, Array], Carry]
 """(carry, x f32[B, ...], y i32[B], s i32[B], valid bool[B]) -> the carry after a block of samples. s: the position of each sample's

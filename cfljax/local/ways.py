@@ -14,9 +14,9 @@ from cfljax.local.gram import Among, GramPlan, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.own_steps import StepsOf, train_by
 from cfljax.local.parts import ModelParts, kernel_trains, make_turns, send_parts, split_home
+from cfljax.local.products import gram_sizes
 from cfljax.local.schedule import Course, Orders, Stepwise, Task, Work, count_work, follow, group_steps, make_orders
 from cfljax.local.send import Sending, modifies
-from cfljax.local.sizes import gram_sizes
 from cfljax.local.train import make_training
 from cfljax.local.turned import transpose_kernels
 from cfljax.models.flat import mark_statistics

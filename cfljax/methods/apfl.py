@@ -26,8 +26,8 @@ from collections.abc import Callable
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Gradient, Position, make_stepper, start_at
-from cfljax.round.recipes import AtHome, GradientAt, Kept, OwnSteps, StepRule, entry, option
-from cfljax.types import Array, Hyper, LocalStep, Model, Tree
+from cfljax.round.recipes import AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, entry, option
+from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 
 PAPER = "Deng et al. 2020"
 Carry = tuple[Position, Position, Array, Array]
@@ -44,7 +44,7 @@ class APFL(AtHome):
     adapt: str = option("round", "when a client's share follows its gradient", choices=("round", "never"))
     average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 
-    def first_home(self, w: Array, hyper: Hyper) -> Array:
+    def first_home(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
         """v_i and α_i."""
         return jnp.append(w, hyper["alpha"])
 

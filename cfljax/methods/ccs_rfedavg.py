@@ -28,7 +28,6 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax import keys
-from cfljax.errors import SpecError
 from cfljax.federation.common import labels_seen
 from cfljax.kernels import simplex
 from cfljax.kernels.cosine import cosine_matrix
@@ -52,6 +51,7 @@ class Config(MethodConfig):
 
     served, places_unlabelled = "models", True
     needs_clients = False  # clusters are of the participants of a round
+    counts_labels = "counts samples by label, but they have several labels; take another method"
 
     local: str = option("gradient", "participants send a full-batch gradient, or a local update", choices=("gradient", "update"))
     weights: str = option("rfedavg", "weights of the clusters", choices=("rfedavg", "optimal", "fedavg"))
@@ -67,11 +67,6 @@ class Config(MethodConfig):
         why = 'with local = "gradient" it sends one plain gradient'
         names = ("momentum", "weight_decay", "optimizer", "compress.feedback") if self.local == "gradient" else ()
         return super().without | dict.fromkeys(names, why)
-
-    def check_labels(self, where: str) -> None:
-        """Classes are balanced by labels; raises SpecError."""
-        why = "counts samples by label, but they have several labels; take another method"
-        raise SpecError(f'method.name = "{where.removeprefix("method.")}": {why}')
 
     def floats(self, classes: int) -> int:
         """How many numbers beside the gradient each participant sends."""

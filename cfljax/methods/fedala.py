@@ -28,12 +28,12 @@ from cfljax import keys
 from cfljax.lazy import jnp
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import AVERAGES, Ask, AtHome, GradientAt, Kept, OwnSteps, StepRule, Work, entry, jobs_from, option
-from cfljax.types import Array, Hyper, LocalStep, Model, Tree
+from cfljax.round.recipes import AVERAGES, Ask, AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, Work, entry, jobs_from, option
+from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 
 PAPER = "Zhang et al. 2023"
-Learning = tuple[Array, Array]
-"""What the steps that learn weights carry: w, and what is at home: v, W, and how often the client has trained."""
+Carry = tuple[Position, Array]
+"""What the steps of training carry: the model, and what is at home: v, W, and how often the client has trained."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class FedALA(AtHome):
     first_epochs: int = option(10, "passes over these samples when it does so for the first time; later one", low=1)
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
 
-    def first_home(self, w: Array, hyper: Hyper) -> Array:
+    def first_home(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
         """v, W, and how often the client has trained."""
         return jnp.concatenate([w, jnp.ones_like(w), jnp.zeros(1)])
 
@@ -71,7 +71,7 @@ class FedALA(AtHome):
         """W ← W − eta ∇f(m) ⊙ (w − v)."""
         head, d = part_of(model, head_of(model)), model.size
 
-        def step(gradient: GradientAt, at: Learning) -> tuple[Learning, Array]:
+        def step(gradient: GradientAt, at: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
             w, home = at
             found = gradient(model.unravel(mixture(w, home)))
             move = jnp.where(head, hyper["eta"] * model.ravel(found.grads) * (w - home[:d]), 0.0)
@@ -83,14 +83,14 @@ class FedALA(AtHome):
         """From the mixture."""
         move, d = make_stepper(rule, LocalStep.of(hyper), ()), model.size
 
-        def begin(start: Tree, home: Array) -> tuple[Position, Array]:
+        def begin(start: Tree, home: Array) -> Carry:
             return start_at(rule, model.unravel(mixture(model.ravel(start), home)), None), home
 
-        def step(gradient: GradientAt, at: tuple[Position, Array]) -> tuple[tuple[Position, Array], Array]:
+        def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
             found = gradient(at[0].params)
             return (move(at[0], found), at[1]), found.loss
 
-        def end(at: tuple[Position, Array]) -> tuple[Tree, Array]:
+        def end(at: Carry) -> tuple[Tree, Array]:
             return at[0].params, jnp.concatenate([model.ravel(at[0].params), at[1][d:-1], at[1][-1:] + 1])
 
         return OwnSteps(begin, step, end)

@@ -26,11 +26,9 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.devices.spread import spread
 from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
-from cfljax.local.schedule import job_owners, job_samples
-from cfljax.local.train import Position, gather_batch, make_stepper, start_at
+from cfljax.local.train import Position, Samples, make_stepper, start_at
 from cfljax.models.features import with_features
 from cfljax.models.flat import head_of, part_of
 from cfljax.round.recipes import Ask, GradientAt, OwnModels, OwnSteps, Peers, StepRule, entry, jobs_from, option
@@ -44,6 +42,7 @@ class FedProto(Peers):
     """FedProto: a model for each client, whose features are pulled to global prototypes of the classes."""
 
     sends, own_steps = False, True
+    counts_labels = "has a prototype for each label, and here samples have several"
 
     lam: float = option(1.0, "strength of the pull to the prototypes", low=0.0, traced=True)
 
@@ -51,11 +50,6 @@ class FedProto(Peers):
     def without(self) -> dict[str, str]:
         """What is for updates."""
         return super().without | dict.fromkeys(("privacy", "compress", "attack", "robust"), "it sends prototypes, not updates")
-
-    def check_labels(self, where: str) -> None:
-        """Prototypes are of labels; raises SpecError."""
-        name = where.removeprefix("method.")
-        raise SpecError(f'method.name = "{name}": has a prototype for each label, and here samples have several')
 
     def first_shared(self, model: Model, federation: Federation) -> Array:
         """No prototypes: a row of zeros for each class, and 0 in its end, where others have the number of clients that it is of."""
@@ -84,7 +78,7 @@ class FedProto(Peers):
         assert state.shared is not None
         before = state.shared.reshape(ask.federation.classes, -1)
         sums, count = sum_features(ask, own)
-        there = ask.cohort.mask[:, None] & (count > 0) & jnp.isfinite(sums).all(axis=2)
+        there = (count > 0) & jnp.isfinite(sums).all(axis=2)
         number, width = there.sum(axis=0)[:, None], sums.shape[2]
         total = jnp.sum(jnp.where(there[:, :, None], sums / jnp.maximum(count, 1.0)[:, :, None], 0.0), axis=0)
         after = jnp.where(number > 0, jnp.concatenate([total / jnp.maximum(number, 1), number], 1), before)
@@ -102,18 +96,16 @@ class FedProto(Peers):
 def sum_features(ask: Ask, models: Array) -> tuple[Array, Array]:
     """Return f32[S, M, width] the sums of the features that each participant's model finds in its samples of each class, and
     f32[S, M] the numbers of these samples."""
-    solver, federation, cohort = ask.solver, ask.federation, ask.cohort
-    (both, width), positions = with_features(solver.model), jnp.arange(federation.train.longest)
+    model, classes = ask.solver.model, ask.federation.classes
+    both, width = with_features(model)
 
-    def one(s: Array) -> tuple[Array, Array]:
-        here = (s >= 0) & (positions < federation.train.count[cohort.ids[s]])
-        batch = gather_batch(federation, cohort.ids[s], positions, here)
-        of_class = jnp.where(here[:, None], jax.nn.one_hot(batch.y, federation.classes), 0.0)
-        z = jnp.where(here[:, None], both(solver.model.unravel(models[s]), batch.x)[:, :width], 0.0)
+    def one(batch: Samples, w: Array) -> tuple[Array, Array]:
+        of_class = jnp.where(batch.mask[:, None], jax.nn.one_hot(batch.y, classes), 0.0)
+        z = jnp.where(batch.mask[:, None], both(model.unravel(w), batch.x)[:, :width], 0.0)
         return of_class.T @ z, of_class.sum(axis=0)
 
-    jobs = jobs_from(cohort, models, jnp.zeros_like(cohort.ids))
-    return spread(one, job_samples(federation, jobs), solver.plan, job_owners(federation, jobs))
+    jobs = jobs_from(ask.cohort, models, jnp.arange(len(models)))
+    return ask.solver.of_samples(one, ask.federation, jobs)
 
 
 fedproto = entry("fedproto", FedProto)

@@ -34,10 +34,8 @@ from cfljax.round.recipes import Mixed, Soft, Solver, entry, in_lists, sample_la
 from cfljax.types import Array, Cohort, Federation
 
 PAPER = "Guo et al. 2024"
-LEAST = 1e-6
-"""The smallest C_k(y)."""
-TOGETHER = 16
-"""Participants whose labels are summed at a time, so that memory does not hold a number per sample and label of all."""
+LEAST = 1e-6  # The smallest C_k(y)
+TOGETHER = 16  # Participants whose labels are summed at a time, so that memory does not hold a number per sample and label of all
 
 
 @dataclasses.dataclass(frozen=True)

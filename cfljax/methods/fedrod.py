@@ -43,15 +43,11 @@ class FedRoD(AtHome):
     """FedRoD: a global model by a balanced loss, and a personal head that is added to its own."""
 
     own_steps, one_sum = True, True
+    counts_labels = "counts samples by their label, and here they have several"
 
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
 
-    def check_labels(self, where: str) -> None:
-        """Classes are balanced by labels; raises SpecError."""
-        name = where.removeprefix("method.")
-        raise SpecError(f'method.name = "{name}": counts samples by their label, and here they have several')
-
-    def first_homes(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
+    def first_home(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
         """f32[C, d + M]: the personal heads, and log n_c."""
         prior = jnp.log(jnp.maximum(count_labels(solver, federation), 1e-30))
         head = jnp.where(part_of(solver.model, head_of(solver.model)), w, 0.0)

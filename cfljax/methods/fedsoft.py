@@ -79,14 +79,10 @@ class Config(PersonalConfig):
 class State(NamedTuple):
     """The clusters' models, and the models and shares of the clients."""
 
-    centres: Array
-    """f32[K, d]: c_s."""
-    personal: Array
-    """f32[C, d]: w_i."""
-    shares: Array
-    """f32[C, K]: u_is; each row sums to one."""
-    trained: Array
-    """bool[C]: has trained its personal model."""
+    centres: Array  # f32[K, d]: c_s
+    personal: Array  # f32[C, d]: w_i
+    shares: Array  # f32[C, K]: u_is; each row sums to one
+    trained: Array  # bool[C]: has trained its personal model
 
     @property
     def largest(self) -> Array:

@@ -38,21 +38,16 @@ from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, Done, 
 from cfljax.types import Array
 
 PAPER = "Xie et al. 2020"
-FIRST_STEPS = 5
-"""Steps of K-means where it begins."""
-SMALL = 0.01
-"""The random points of the first memberships are between −SMALL and SMALL."""
+FIRST_STEPS = 5  # Steps of K-means where it begins
+SMALL = 0.01  # The random points of the first memberships are between −SMALL and SMALL
 
 
 class Weights(NamedTuple):
     """What the server knows of the clients' weights."""
 
-    own: Array
-    """f32[C, p]: what is compared of W_i; not a number before a client has trained."""
-    means: Array
-    """f32[K, p]: the means of K-means; not a number for an empty cluster."""
-    order: Array
-    """u32[C]: K-means begins at the clients with the smallest of these."""
+    own: Array  # f32[C, p]: what is compared of W_i; not a number before a client has trained
+    means: Array  # f32[K, p]: the means of K-means; not a number for an empty cluster
+    order: Array  # u32[C]: K-means begins at the clients with the smallest of these
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,15 +27,14 @@ from cfljax.round.recipes import AVERAGES, AtHome, GradientAt, OwnSteps, StepRul
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Li et al. 2021"
-Carry = tuple[Position, Tree, Tree]
-"""What the steps of a client carry: its model, w, and its last model."""
+Carry = tuple[Position, Tree, Tree]  # What the steps of a client carry: its model, w, and its last model
 
 
 @dataclasses.dataclass(frozen=True)
 class Moon(AtHome):
     """MOON: FedAvg with a contrast of a client's features with those of the global model and of its last model."""
 
-    own, own_steps = False, True
+    own, own_steps, places_unlabelled = False, True, True
 
     mu: float = option(1.0, "weight of the contrast", low=0.0, traced=True)
     tau: float = option(0.5, "temperature of the contrast", above=0.0, traced=True)

@@ -47,11 +47,9 @@ from cfljax.round.recipes import Ask, Before, Begun, State, entry, mark_slots, o
 from cfljax.types import Array, Federation
 
 PAPER = "Vahidian et al. 2023"
-BLOCK = 1024
-"""Samples gathered at a time."""
+BLOCK = 1024  # Samples gathered at a time
 HOW = ("vectors", "smallest", "trace", "sum", "labels")
-BY_LABEL = ("vectors", "labels")
-"""Distances for which a client sends vectors of each label's samples."""
+BY_LABEL = ("vectors", "labels")  # Distances for which a client sends vectors of each label's samples
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,8 +28,7 @@ from cfljax.round.recipes import AtHome, GradientAt, OwnSteps, StepRule, entry, 
 from cfljax.types import Array, Hyper, Model, Tree
 
 PAPER = "Dinh et al. 2020"
-Carry = tuple[Tree, Tree]
-"""What the steps of a client carry: θ_i and w_i."""
+Carry = tuple[Tree, Tree]  # What the steps of a client carry: θ_i and w_i
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,12 +42,9 @@ PAPER = "Zeng et al. 2023"
 class Seen(NamedTuple):
     """What new clients are compared with."""
 
-    anchor: Array
-    """f32[d]: w_0."""
-    moves: Array
-    """f32[K, m]: the sum of the members' ψ, or of sketches of them."""
-    members: Array
-    """i32[K]: how many clients have joined each cluster; 0: the slot is free."""
+    anchor: Array  # f32[d]: w_0
+    moves: Array  # f32[K, m]: the sum of the members' ψ, or of sketches of them
+    members: Array  # i32[K]: how many clients have joined each cluster; 0: the slot is free
 
     @property
     def means(self) -> Array:

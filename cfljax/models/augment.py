@@ -12,16 +12,11 @@ from cfljax.lazy import jax, jnp
 class Augmentation(NamedTuple):
     """The changes to an image f32[H, W, c], in this order."""
 
-    crop: int = 0
-    """Side of the square that is cut out (anywhere in training, from the centre in evaluation); 0: the whole image."""
-    flip: bool = False
-    """Mirror the image, left to right, with probability 1/2."""
-    brightness: float = 0.0
-    """The largest amount that is added to or subtracted from all pixels, in the units of the model's input."""
-    contrast: float = 0.0
-    """Each channel is stretched about its mean by a factor of 1 ± this at most."""
-    standardise: bool = False
-    """Standardise each image to mean 0 and variance 1, in training and evaluation."""
+    crop: int = 0  # Side of the square that is cut out (anywhere in training, from the centre in evaluation); 0: the whole image
+    flip: bool = False  # Mirror the image, left to right, with probability 1/2
+    brightness: float = 0.0  # The largest amount that is added to or subtracted from all pixels, in the units of the model's input
+    contrast: float = 0.0  # Each channel is stretched about its mean by a factor of 1 ± this at most
+    standardise: bool = False  # Standardise each image to mean 0 and variance 1, in training and evaluation
 
 
 def make_training(how: Augmentation) -> Callable[[jax.Array, jax.Array], jax.Array]:

@@ -23,19 +23,15 @@ if TYPE_CHECKING:
 class FirstDense(NamedTuple):
     """A model whose first layer is dense: logits = rest(params, x.reshape(B, -1) @ kernel + bias)."""
 
-    kernel: tuple[str, ...]
-    """Keys that lead to the kernel f32[inputs, h] in the unravelled parameters."""
-    bias: tuple[str, ...]
-    """Keys that lead to the bias f32[h]."""
-    rest: Callable[[Tree, Array], Array]
-    """(params, f32[B, h] the outputs of the first layer) -> logits f32[B, outputs]."""
+    kernel: tuple[str, ...]  # Keys that lead to the kernel f32[inputs, h] in the unravelled parameters
+    bias: tuple[str, ...]  # Keys that lead to the bias f32[h]
+    rest: Callable[[Tree, Array], Array]  # (params, f32[B, h] the outputs of the first layer) -> logits f32[B, outputs]
 
 
 class Net(NamedTuple):
     """A network with its loss, its initial parameters, its augmentation and its regularisation."""
 
-    network: Network
-    """A flax.linen module, a class or factory of flax.nnx modules, or a pair of functions (init, apply)."""
+    network: Network  # A flax.linen module, a class or factory of flax.nnx modules, or a pair of functions (init, apply)
     start: Callable[[Array, Tree], Tree] | None = None
     """(key, tree of shapes) -> initial params; None: the network's initialisers draw them."""
     loss: str = "softmax"
@@ -45,8 +41,7 @@ class Net(NamedTuple):
     """(key, x f32[B, ...]) -> x as the network sees it in training (crops, flips)."""
     evaluation: Callable[[Array], Array] | None = None
     """x f32[B, ...] -> x as the network sees it outside of training, of the same shape."""
-    penalty: Callable[[Tree], Array] | None = None
-    """params -> f32[]: regularisation that is added to the loss."""
+    penalty: Callable[[Tree], Array] | None = None  # params -> f32[]: regularisation that is added to the loss
     first: FirstDense | None = None
     own: tuple[OfLogits, OfLogits] | None = None
     """(loss, whether correct) in place of `loss`'s functions; in training it may read more columns than the logits."""

@@ -16,20 +16,15 @@ Arrays = Mapping[str, np.ndarray]
 class Family(NamedTuple):
     """How one kind of file names its layers."""
 
-    mark: str
-    """A parameter by which such a file is known."""
-    block: str
-    """What the names in a block begin with. The blocks of a file are ours, in their order."""
-    inside: tuple[Mapping[str, str], ...]
-    """Layers of a block → ours: the first table of which the block has all layers."""
-    outside: Mapping[str, str]
-    """Patterns of other layers, and of parameters that belong to none → ours."""
+    mark: str  # A parameter by which such a file is known
+    block: str  # What the names in a block begin with. The blocks of a file are ours, in their order.
+    inside: tuple[Mapping[str, str], ...]  # Layers of a block → ours: the first table of which the block has all layers
+    outside: Mapping[str, str]  # Patterns of other layers, and of parameters that belong to none → ours
 
 
 _BASIC = {"conv1": "conv_0", "bn1": "norm_0", "conv2": "conv_1", "bn2": "norm_1"}
 _AROUND = {"downsample.0": "around", "downsample.1": "norm_around"}
-_TOGETHER = "attention.together"
-"""Queries, keys and values in one layer."""
+_TOGETHER = "attention.together"  # Queries, keys and values in one layer
 
 FAMILIES = (
     Family(  # ResNets of torchvision and timm

@@ -15,8 +15,7 @@ class Conv(nn.Module):
     outputs: int
     size: int
     form: str
-    pooled: bool = False
-    """Followed by 2 × 2 pooling; the bias comes after it: the same values, a quarter of the sums."""
+    pooled: bool = False  # Followed by 2 × 2 pooling; the bias comes after it: the same values, a quarter of the sums
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:

@@ -34,8 +34,7 @@ class Norm(nn.Module):
     """Group normalisation."""
 
     groups: int
-    most: float | None = None
-    """Clip to [0, most]; None: do not clip."""
+    most: float | None = None  # Clip to [0, most]; None: do not clip
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -90,8 +89,7 @@ class ResNet(nn.Module):
     classes: int
     form: str
     projected: bool
-    large: bool
-    """Begin with a 7 × 7 convolution and pooling, for large images."""
+    large: bool  # Begin with a 7 × 7 convolution and pooling, for large images
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -130,12 +128,10 @@ class Inverted(nn.Module):
 class MobileNet(nn.Module):
     """MobileNetV2."""
 
-    stages: tuple[tuple[int, int, int, int], ...]
-    """(how much wider, channels, blocks, stride of the first) of each stage."""
+    stages: tuple[tuple[int, int, int, int], ...]  # (how much wider, channels, blocks, stride of the first) of each stage
     first: int
     last: int
-    stride: int
-    """Of the first convolution."""
+    stride: int  # Of the first convolution
     groups: int
     classes: int
     dropout: float

@@ -55,16 +55,14 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """A transformer over tokens or vectors that has learnt positions."""
 
-    vocabulary: int
-    """0: the samples are sequences of vectors."""
+    vocabulary: int  # 0: the samples are sequences of vectors
     width: int
     depth: int
     heads: int
     hidden: int
     dropout: float
     outputs: int
-    causal: bool
-    """Each token sees those before it and itself, and the last is read; else each sees all, and their mean is read."""
+    causal: bool  # Each token sees those before it and itself, and the last is read; else each sees all, and their mean is read
     every: bool
     padding: int
     """The token that fills up short sequences; −1: there is none. No loss asks for it, and where tokens see all others, none sees
@@ -108,8 +106,7 @@ class Characters(nn.Module):
     outputs: int
     every: bool
     forget_bias: float
-    padding: int = -1
-    """As a transformer's."""
+    padding: int = -1  # As a transformer's
 
     @nn.compact
     def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:

@@ -19,8 +19,7 @@ from cfljax.models.starts import to_normal
 from cfljax.models.weights import Start, read_start
 from cfljax.types import Array, Model, Tree
 
-POOLED_MODELS = ("resnet20", "resnet18", "mobilenet_v2")
-"""Models whose head sees the mean of all pixels."""
+POOLED_MODELS = ("resnet20", "resnet18", "mobilenet_v2")  # Models whose head sees the mean of all pixels
 ATTENTION_LAYERS = ("query", "key", "value", "out")
 """The layers of an attention, as here and in flax's own, whose kernels have an axis for the heads."""
 
@@ -30,10 +29,8 @@ class Adapters(NamedTuple):
 
     rank: int
     alpha: float
-    where: str
-    """"attention", "dense" or "all"."""
-    head: bool
-    """Whether the head trains, as a whole."""
+    where: str  # "attention", "dense" or "all"
+    head: bool  # Whether the head trains, as a whole
 
 
 def apply_start(model: Model, options: object, lora: Adapters | None) -> Model:
@@ -76,12 +73,9 @@ def _make_draw(model: Model, start: Start, jitter: float) -> Callable[[Array], A
 class Division(NamedTuple):
     """The parameters of a network that train."""
 
-    shapes: Tree
-    """The tree of the parameters that train."""
-    whole: Callable[[Tree], Tree]
-    """params -> the parameters of the whole network."""
-    draw: Callable[[Array], Tree]
-    """key -> params."""
+    shapes: Tree  # The tree of the parameters that train
+    whole: Callable[[Tree], Tree]  # params -> the parameters of the whole network
+    draw: Callable[[Array], Tree]  # key -> params
 
 
 def _divide(model: Model, parts: Division) -> Model:

@@ -17,23 +17,17 @@ from cfljax.types import Model
 if TYPE_CHECKING:
     from cfljax.models.apply import Network
 
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-"""The statistics of batch normalisation."""
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # The statistics of batch normalisation
 
 
 class Start(NamedTuple):
     """A model's parameters from a file."""
 
-    flat: np.ndarray
-    """f32[d]; 0 for parameters that the file lacks."""
-    known: np.ndarray
-    """bool[d]: the parameters that the file has."""
-    misfit: str
-    """The head of another shape than the model's, in words; "" if it fits."""
-    spare: tuple[str, ...] = ()
-    """The parts of the file that the model does not use, in words."""
-    batches: int = 0
-    """Layers of batch normalisation whose means and variances the model does not use."""
+    flat: np.ndarray  # f32[d]; 0 for parameters that the file lacks
+    known: np.ndarray  # bool[d]: the parameters that the file has
+    misfit: str  # The head of another shape than the model's, in words; "" if it fits
+    spare: tuple[str, ...] = ()  # The parts of the file that the model does not use, in words
+    batches: int = 0  # Layers of batch normalisation whose means and variances the model does not use
 
 
 def has_batch_statistics(path: str) -> bool:

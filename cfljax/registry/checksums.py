@@ -20,8 +20,7 @@ from cfljax.files import cache_folder, write_whole
 if TYPE_CHECKING:
     from cfljax.types import Parts, Source
 
-MIN_CACHED_BYTES = 1 << 20
-"""Files of at least this many bytes have their checksum cached; smaller files are read each time."""
+MIN_CACHED_BYTES = 1 << 20  # Files of at least this many bytes have their checksum cached; smaller files are read each time
 SETTLED_SECONDS = 2.0
 """Seconds after a file's last change before its checksum is cached: two versions within one tick of a coarse clock have the same
 time."""

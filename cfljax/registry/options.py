@@ -15,14 +15,10 @@ from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 from cfljax.errors import SpecError, suggest
 
-Value = Any
-"""Whatever TOML or JSON can say: a word, a number, true or false, a date, a list, a table."""
-Table = dict[str, Value]
-"""A table of a spec or of a record, as it was read."""
-Hint = Any
-"""The type of an option, as its annotation says it: a class, a union of classes, or tuple[…] for a list."""
-Meta = Mapping[str, Value]
-"""What an option accepts: `help`, `low`, `high`, `above`, `choices` and the other arguments of `option`."""
+Value = Any  # Whatever TOML or JSON can say: a word, a number, true or false, a date, a list, a table
+Table = dict[str, Value]  # A table of a spec or of a record, as it was read
+Hint = Any  # The type of an option, as its annotation says it: a class, a union of classes, or tuple[…] for a list
+Meta = Mapping[str, Value]  # What an option accepts: `help`, `low`, `high`, `above`, `choices` and the other arguments of `option`
 
 
 class Options(Protocol):

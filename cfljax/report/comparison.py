@@ -107,10 +107,8 @@ HEADLINES = tuple(called.format("accuracy") for _, called in WINDOWS.values())
 MAXIMUM = "accuracy_max"
 """The column that tables have only where it is asked for: a maximum over evaluations is chosen on test data."""
 TARGETS = ("round_to_target", "bytes_to_target", "clock_to_target")
-APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")
-"""Columns for data sets in which some clients never train."""
-DRIFT = ("accuracy_in_drift", "ari_in_drift", "recovery_rounds")
-"""Columns for runs whose data change."""
+APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")  # Columns for data sets in which some clients never train
+DRIFT = ("accuracy_in_drift", "ari_in_drift", "recovery_rounds")  # Columns for runs whose data change
 NOT_BY_ALL = (*TARGETS, "recovery_rounds")
 """Columns that tell what a run may never reach: their cells say how many of the runs have."""
 

@@ -7,12 +7,9 @@ from typing import NamedTuple
 
 from cfljax.results.statistics import Ranks
 
-WIDTH, MARGIN, NAMES = 560.0, 14.0, 150.0
-"""Of the picture, of its edge, and of the names on either side."""
-AXIS, ROW, BAR = 46.0, 17.0, 7.0
-"""Where the axis stands, and the heights of a name's row and of a bar."""
-MOST = 40
-"""The most methods of the picture: the best of them. It says how many there are."""
+WIDTH, MARGIN, NAMES = 560.0, 14.0, 150.0  # Of the picture, of its edge, and of the names on either side
+AXIS, ROW, BAR = 46.0, 17.0, 7.0  # Where the axis stands, and the heights of a name's row and of a bar
+MOST = 40  # The most methods of the picture: the best of them. It says how many there are.
 
 
 class Stroke(NamedTuple):

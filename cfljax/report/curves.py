@@ -14,12 +14,9 @@ from cfljax.report.configurations import Configuration, Unit
 from cfljax.results.frames import NEW, new_steps, number
 from cfljax.results.statistics import mean_and_deviation
 
-MOST_CURVES = 24
-"""The most configurations that figures show; the table has all."""
-MOST_POINTS = 160
-"""The most evaluations of a curve that are drawn."""
-MOST_SEEDS = 400
-"""The most runs of a configuration that are drawn as points."""
+MOST_CURVES = 24  # The most configurations that figures show; the table has all
+MOST_POINTS = 160  # The most evaluations of a curve that are drawn
+MOST_SEEDS = 400  # The most runs of a configuration that are drawn as points
 
 
 class _Points(NamedTuple):

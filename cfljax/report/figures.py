@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = ("-", (0, (4, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)))
-SIZE = (5.5, 3.3)
-"""(width, height) in inches."""
+SIZE = (5.5, 3.3)  # (width, height) in inches
 CHANGE = "#8a93a3"
 """The colour of the lines at changes of the data."""
-LINE = 0.15
-"""The height of a line of the legend in inches."""
+LINE = 0.15  # The height of a line of the legend in inches
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
@@ -76,10 +74,8 @@ def _axes(height: float) -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-Draw = Callable[[ReportData], "Figure | None"]
-"""A function that draws a figure, or None where there is nothing to draw."""
-Line = tuple[np.ndarray, Band] | None
-"""f64[E] x and the band over it; None where there is nothing to draw."""
+Draw = Callable[[ReportData], "Figure | None"]  # A function that draws a figure, or None where there is nothing to draw
+Line = tuple[np.ndarray, Band] | None  # f64[E] x and the band over it; None where there is nothing to draw
 
 
 def _draw_lines(

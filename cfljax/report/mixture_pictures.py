@@ -11,12 +11,9 @@ import numpy as np
 
 from cfljax.report.curves import spaced
 
-MOST_CLIENTS, MOST_ROUNDS, MOST_GROUPS = 200, 128, 20
-"""The most clients, rounds and true groups that are drawn."""
-ACROSS = 101
-"""Columns that the weights of a client are spread over, from 0 to 100 per cent."""
-LANE = 200
-"""Rows that the true groups share out between them."""
+MOST_CLIENTS, MOST_ROUNDS, MOST_GROUPS = 200, 128, 20  # The most clients, rounds and true groups that are drawn
+ACROSS = 101  # Columns that the weights of a client are spread over, from 0 to 100 per cent
+LANE = 200  # Rows that the true groups share out between them
 CLIENTS, ROUNDS = "clients at the end", "groups over rounds"
 
 

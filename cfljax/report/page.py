@@ -24,10 +24,8 @@ from cfljax.store import busy
 from cfljax.store.tuned import read_search
 
 SCRIPTS = ("draw.js", "charts.js", "pictures.js", "save.js", "page.js")
-MOST_TROUBLES = 200
-"""The most failed and diverged runs that are listed."""
-MOST_ROWS = 500
-"""The most rows of the table on the page; the table's files have all."""
+MOST_TROUBLES = 200  # The most failed and diverged runs that are listed
+MOST_ROWS = 500  # The most rows of the table on the page; the table's files have all
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 

@@ -19,10 +19,8 @@ from cfljax.report.report_data import ReportData
 from cfljax.report.run_pictures import OverRounds, RunPictures
 from cfljax.results.statistics import mean_and_deviation
 
-COLOURS, DASHES = 8, 4
-"""The number of colours, and of ways to dash a line."""
-PARTS = ("setup", "compile", "train", "eval")
-"""Parts of the seconds of a run."""
+COLOURS, DASHES = 8, 4  # The number of colours, and of ways to dash a line
+PARTS = ("setup", "compile", "train", "eval")  # Parts of the seconds of a run
 CLUSTERED = (0, 2, 5)
 FAMILIES = {
     **dict.fromkeys(("fedavg", "fedprox", "scaffold", "feddyn", "ccs_rfedavg", "adaptive_fedavg", "moon"), (7,)),

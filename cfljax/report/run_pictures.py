@@ -11,8 +11,7 @@ from cfljax.report.configurations import Configuration
 from cfljax.report.curves import drawn_units, read, spaced
 from cfljax.report.mixture_pictures import MOST_CLIENTS, MOST_ROUNDS, Mixture, mixtures
 
-MOST_CLUSTERS = 24
-"""The most rows and columns of a drawn confusion table; the last one sums up the rest."""
+MOST_CLUSTERS = 24  # The most rows and columns of a drawn confusion table; the last one sums up the rest
 
 
 class OverRounds(NamedTuple):

@@ -38,8 +38,7 @@ SOMETIMES = (
 )
 """Columns that the summary frame has only if a run has the quantity."""
 
-NEW = "accuracy_new_"
-"""The accuracy of new clients, followed by the number of their local steps, or "unlabelled"."""
+NEW = "accuracy_new_"  # The accuracy of new clients, followed by the number of their local steps, or "unlabelled"
 
 
 def new_steps(name: str) -> int:

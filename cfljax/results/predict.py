@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from cfljax.config import Run
     from cfljax.types import Array, Federation, Model, Tree
 
-BLOCK = 1024
-"""The most samples that pass through the network at once."""
+BLOCK = 1024  # The most samples that pass through the network at once
 
 
 class Scene(NamedTuple):

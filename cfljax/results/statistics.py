@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-LEVEL = 0.05
-"""The significance level of the tests; intervals hold 1 − LEVEL."""
-FEWEST = 3
-"""The fewest seeds for an interval or a test."""
+LEVEL = 0.05  # The significance level of the tests; intervals hold 1 − LEVEL
+FEWEST = 3  # The fewest seeds for an interval or a test
 BOOTSTRAP = 5
 """The fewest seeds for a bootstrap. Of fewer, resamples hardly go beyond the numbers themselves (of three, they cover the mean in
 75 % of cases), and the interval is Student's."""

@@ -24,8 +24,7 @@ class Ask:
     is not in `cohort.mask` costs nothing, and what it would answer means nothing.
     """
 
-    whole: Ask | None = None
-    """The ask of all participants, where this one is of some of them."""
+    whole: Ask | None = None  # The ask of all participants, where this one is of some of them
 
     def __init__(
         self,

@@ -25,12 +25,9 @@ if TYPE_CHECKING:
 class Kept(NamedTuple):
     """The state of these methods."""
 
-    w: Array
-    """f32[1, d] the global model."""
-    home: Array
-    """f32[C, m]: what stays with each client."""
-    drawn: Array
-    """bool[C]: it has been trained."""
+    w: Array  # f32[1, d] the global model
+    home: Array  # f32[C, m]: what stays with each client
+    drawn: Array  # bool[C]: it has been trained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,20 +41,15 @@ class AtHome(PersonalConfig):
     begin with at home.
     """
 
-    average = "samples"
-    """The weights of the participants: "samples", "uniform" or "nova". Methods have an option of this name."""
+    average = "samples"  # The weights of the participants: "samples", "uniform" or "nova". Methods have an option of this name.
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.served, cls.trains_once = "w", False
 
-    def first_home(self, w: Array, hyper: Hyper) -> Array:
-        """f32[m]: what every client has at home at first, from the first model f32[d]."""
+    def first_home(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
+        """f32[m] or f32[C, m]: what clients have at home at first, from the first model f32[d]."""
         return w
-
-    def first_homes(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
-        """f32[C, m]: the same for all clients, of methods in which it differs."""
-        return jnp.tile(self.first_home(w, hyper), (federation.clients, 1))
 
     def receive(self, ask: Ask, state: Kept) -> Array:
         """f32[S, m]: what participants have at home when w has arrived, before the `steps`."""
@@ -93,7 +85,9 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Kept:
         w = first_model(key, model)
-        return Kept(w[None], config.first_homes(w, solver, federation, hyper), jnp.zeros(federation.clients, bool))
+        home = config.first_home(w, solver, federation, hyper)
+        home = jnp.broadcast_to(home, (federation.clients, home.shape[-1]))
+        return Kept(w[None], home, jnp.zeros(federation.clients, bool))
 
     def round(key: Array, state: Kept, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Kept, Info]:
         everyone, old, w = jnp.zeros_like(cohort.ids), state.home[cohort.ids], state.w

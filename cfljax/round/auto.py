@@ -19,8 +19,7 @@ from cfljax.round.config import MethodConfig
 from cfljax.round.state import Number
 from cfljax.types import Array, on_host
 
-PROBED = 256
-"""The most clients whose updates are compared."""
+PROBED = 256  # The most clients whose updates are compared
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,8 +23,7 @@ from cfljax.types.federation import NEVER
 
 Trainers = Callable[[int | None, int | None], Pretrainer]
 """(epochs, steps) -> what trains clients for so long; (None, None): as long as in a round."""
-Part = tuple[np.ndarray, np.ndarray]
-"""(i32[m] clients, f32[m, d] their updates)."""
+Part = tuple[np.ndarray, np.ndarray]  # (i32[m] clients, f32[m, d] their updates)
 
 
 def trainers(solver: Solver) -> Trainers:

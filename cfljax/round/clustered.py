@@ -40,41 +40,30 @@ class Clustered(MethodConfig):
 
     average = "samples"
     """The weights of a cluster's members: "samples", "uniform" or "nova". Most methods have an option of this name."""
-    chooses = False
-    """Whether participants choose their cluster in each round; False: they keep it."""
-    scores_on_server = False
-    """Whether the server computes `score`, from what it knows, so that no models are sent for it."""
-    reseed = "never"
-    """Whether random participants are put into clusters ("when_empty", "always"), of methods that choose."""
+    chooses = False  # Whether participants choose their cluster in each round; False: they keep it
+    scores_on_server = False  # Whether the server computes `score`, from what it knows, so that no models are sent for it
+    reseed = "never"  # Whether random participants are put into clusters ("when_empty", "always"), of methods that choose
     aggregate = "model"
     """"gradient": each participant sends one gradient, and a cluster's model moves by their sum over all participants."""
-    estimate = "full"
-    """"batch": losses are of the first mini-batch of local training, and so is the gradient of `aggregate`."""
+    estimate = "full"  # "batch": losses are of the first mini-batch of local training, and so is the gradient of `aggregate`
     buffers = False
     """Whether each cluster has a momentum buffer, `state.memory` f32[K, d], that its members begin with and that is averaged."""
     compares = False
     """Whether `remember` looks at the participants' updates (`done.moves`), or with an option `similarity` at sketches of them."""
     compares_all = False
     """Whether `begin` or `regroup` compares all clients with each other, with an option `similarity` by their updates."""
-    pairs = 2
-    """How many numbers that comparison holds for each pair of clients."""
-    everybody = False
-    """Whether all clients take part in each round."""
-    splits = False
-    """Whether all clients begin in one cluster, of `max_clusters` slots."""
-    true_groups = False
-    """Whether the clusters are the true groups."""
+    pairs = 2  # How many numbers that comparison holds for each pair of clients
+    everybody = False  # Whether all clients take part in each round
+    splits = False  # Whether all clients begin in one cluster, of `max_clusters` slots
+    true_groups = False  # Whether the clusters are the true groups
     joins_on_arrival = False
     """Whether a client that comes late gets its cluster of `state.guess` when it comes; False: when it first takes part."""
-    clients_per_cluster = cast("int | None", None)
-    """How many clients are drawn from each cluster in a round; None: the run's draw."""
-    leaves_out = False
-    """Whether some clients are in no cluster for good. They have the last model, which does not train."""
+    clients_per_cluster = cast("int | None", None)  # How many clients are drawn from each cluster in a round; None: the run's draw
+    leaves_out = False  # Whether some clients are in no cluster for good. They have the last model, which does not train.
     notes = 0
     """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at first. They replace a
     part of the model that stays with the client, so `train.parts` is refused."""
-    warmup_rounds = 0
-    """The first rounds, in which all clients take part."""
+    warmup_rounds = 0  # The first rounds, in which all clients take part
     every = cast("int | None", None)
     """After how many rounds `begin` makes clusters again; None: never. Methods have `recluster.every()` as their option."""
     begins, trains_twice, reassigns = False, False, False
@@ -82,8 +71,7 @@ class Clustered(MethodConfig):
     makes_models = False
     """Whether `prepare` begins or merges clusters, so that no part of a model is shared through all rounds. It also gives each
     participant its cluster."""
-    memory_of_clusters = False
-    """Whether `state.memory` is an array f32[K, d] whose parts are shared as the models' parts are."""
+    memory_of_clusters = False  # Whether `state.memory` is an array f32[K, d] whose parts are shared as the models' parts are
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

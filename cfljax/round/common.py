@@ -20,19 +20,15 @@ from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Model, Traffic, Tree
 
-SMALL = 1 << 18
-"""The most numbers of a model that is drawn by a program of its own: what it is made from is kept with the program."""
+SMALL = 1 << 18  # The most numbers of a model that is drawn by a program of its own: what it is made from is kept with the program
 
 
 class Clusters(NamedTuple):
     """The state of a method that keeps K models and the label of each client."""
 
-    models: Array
-    """f32[K, d] the clusters' models."""
-    labels: Array
-    """i32[C] the cluster of each client; −1: none yet."""
-    number: Tree = None
-    """The number of clusters, if it was found (`auto.Number`)."""
+    models: Array  # f32[K, d] the clusters' models
+    labels: Array  # i32[C] the cluster of each client; −1: none yet
+    number: Tree = None  # The number of clusters, if it was found (`auto.Number`)
 
 
 def first_model(key: Array, model: Model) -> Array:

@@ -30,14 +30,11 @@ class MethodConfig:
     """The base class of a method's options. A subclass defines its options as fields made by `option(…)`, and overrides the
     attributes and functions below whose defaults do not fit the method."""
 
-    clusters = cast("int | str", 1)
-    """The number K of models. Most methods have an option with this name instead."""
-    most = 1
-    """The number of models that a run keeps with `clusters = "auto"`, of methods that have it."""
+    clusters = cast("int | str", 1)  # The number K of models. Most methods have an option with this name instead.
+    most = 1  # The number of models that a run keeps with `clusters = "auto"`, of methods that have it
     max_clusters = 0
     """The number of clusters that there is room for, of methods that have this option instead of `clusters`; 0: others."""
-    own = False
-    """Whether each client is scored by a model of its own."""
+    own = False  # Whether each client is scored by a model of its own
     own_steps = False
     """Whether clients take steps of the method's own (`Solver.with_own_steps`), which cannot be done on Gram matrices."""
     averaged = cast("tuple[str, ...]", ())
@@ -52,14 +49,12 @@ class MethodConfig:
     `train.freeze` are refused with this as the reason."""
     parts = cast("tuple[tuple[str, str], ...]", ())
     """The parts (name, kind) that the method itself has, instead of `train.parts` and, with kind "frozen", `train.freeze`."""
-    head_epochs = 0
-    """The epochs of the head before the body's, where the method itself trains them apart."""
+    head_epochs = 0  # The epochs of the head before the body's, where the method itself trains them apart
     finetune_steps = 0
     """The local steps that clients train on after all rounds, for a last score, where `train.finetune_steps` does not say it."""
     chooses_by_loss = False
     """Whether each participant of a round chooses its cluster by losses, so that `train.privacy.choice` can make that private."""
-    sends = True
-    """Whether participants send updates."""
+    sends = True  # Whether participants send updates
     waits = "its round needs the updates of all participants at once"
     """Why the server must wait for all participants of a round, so that `train.asynchronous` is refused; "": it need not, as the
     round mixes updates by `averages` and `train_and_mix`, and nothing else in it looks at them. A reason is inherited, "" not."""
@@ -68,12 +63,10 @@ class MethodConfig:
     one_sum = False
     """Whether each round makes one sum over all participants public and nothing else that tells who they were, and what a client
     sends does not depend on when it was drawn before. Not inherited."""
-    needs_clients = True
-    """Whether more `clusters` than clients that train are refused."""
-    vectors_kept = 0
-    """How many vectors of a model's size a run holds for each client at once."""
-    similarity = ""
-    """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
+    counts_labels = ""  # Why samples must not have several labels, for the message; "": they may
+    needs_clients = True  # Whether more `clusters` than clients that train are refused
+    vectors_kept = 0  # How many vectors of a model's size a run holds for each client at once
+    similarity = ""  # How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not
 
     def __init_subclass__(cls) -> None:
         for name, nothing in (("averaged", ()), ("served", ""), ("one_sum", False)):
@@ -119,6 +112,8 @@ class MethodConfig:
 
     def check_labels(self, where: str) -> None:
         """Raise SpecError if a sample must have one label. It is called where samples have several. `where`: as for `check`."""
+        if self.counts_labels:
+            raise SpecError(f'method.name = "{where.removeprefix("method.")}": {self.counts_labels}')
 
     @property
     def without(self) -> dict[str, str]:

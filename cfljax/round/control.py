@@ -31,14 +31,10 @@ if TYPE_CHECKING:
 class Vectors(NamedTuple):
     """The state of these methods."""
 
-    models: Array
-    """f32[K, d]."""
-    control: Array
-    """f32[K, d]: c, the server's control vector of each model, a mean over the clients of its group."""
-    own: Array
-    """f32[C, d]: c_i, the control vector of each client; zeros until it has trained."""
-    labels: Array
-    """i32[C]: the model of each client."""
+    models: Array  # f32[K, d]
+    control: Array  # f32[K, d]: c, the server's control vector of each model, a mean over the clients of its group
+    own: Array  # f32[C, d]: c_i, the control vector of each client; zeros until it has trained
+    labels: Array  # i32[C]: the model of each client
 
 
 @dataclasses.dataclass(frozen=True)

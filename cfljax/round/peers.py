@@ -23,16 +23,11 @@ if TYPE_CHECKING:
 class OwnModels(NamedTuple):
     """The models that the server has of the clients."""
 
-    own: Array
-    """f32[C, d]: the last model of each client; w_0 for those that have not trained."""
-    drawn: Array
-    """bool[C]: has a model of its own that is finite."""
-    size: Array
-    """f32[C]: the number of training samples of each client."""
-    first: Array
-    """f32[d]: w_0."""
-    shared: Array | None = None
-    """f32[m]: what the server sends to all participants besides models; None: nothing."""
+    own: Array  # f32[C, d]: the last model of each client; w_0 for those that have not trained
+    drawn: Array  # bool[C]: has a model of its own that is finite
+    size: Array  # f32[C]: the number of training samples of each client
+    first: Array  # f32[d]: w_0
+    shared: Array | None = None  # f32[m]: what the server sends to all participants besides models; None: nothing
 
     @property
     def shares(self) -> Array:

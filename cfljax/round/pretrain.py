@@ -18,8 +18,7 @@ from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.types import Array, ClientState, Federation, Hyper, Jobs
 
-CHUNK = 64
-"""The most clients that pre-train in one call of the compiled program."""
+CHUNK = 64  # The most clients that pre-train in one call of the compiled program
 
 
 def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:
@@ -90,8 +89,7 @@ def pretrainer(solver: Solver) -> Pretrainer:
     return train
 
 
-Parts = Iterable[tuple[np.ndarray, np.ndarray]]
-"""The pre-trained clients in parts: (ids i32[m], updates f32[m, d]) each."""
+Parts = Iterable[tuple[np.ndarray, np.ndarray]]  # The pre-trained clients in parts: (ids i32[m], updates f32[m, d]) each
 
 
 def means(parts: Parts, labels: np.ndarray, clusters: int, rule: Rule = PLAIN) -> np.ndarray:

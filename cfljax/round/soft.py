@@ -6,20 +6,18 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cfljax.devices.spread import spread
 from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES, add_lengths, averages
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
-from cfljax.local.solver import Solver, job_owners
+from cfljax.local.solver import Solver
 from cfljax.local.stream import block_size, fold_blocks
-from cfljax.local.train import gather_batch
 from cfljax.registry.options import option
 from cfljax.round.ask import Ask
 from cfljax.round.choice import need_clients
 from cfljax.round.common import first_models
 from cfljax.round.config import MethodConfig
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Tree
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 Of = Callable[[Array, Array, Array], Array]
 """(losses f32[K, B], labels i32[B], positions of the samples' clients in the list i32[B]) -> f32[K, B], one for each sample."""
@@ -28,14 +26,10 @@ Of = Callable[[Array, Array, Array], Array]
 class Mixed(NamedTuple):
     """The models, and the clients' mixtures of them."""
 
-    models: Array
-    """f32[K, d]."""
-    mixture: Array
-    """f32[C, K]: each row sums to one."""
-    drawn: Array
-    """bool[C]: has a mixture of its own."""
-    memory: Tree = None
-    """What else the method remembers."""
+    models: Array  # f32[K, d]
+    mixture: Array  # f32[C, K]: each row sums to one
+    drawn: Array  # bool[C]: has a mixture of its own
+    memory: Tree = None  # What else the method remembers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,16 +159,8 @@ def in_lists(federation: Federation, cohort: Cohort) -> Array:
 
 def sample_labels(solver: Solver, federation: Federation, cohort: Cohort) -> Array:
     """i32[S, N]: the labels of the participants' samples as they see them, in the order of their samples; 0 beyond them."""
-    positions = jnp.arange(federation.train.longest)
-
-    def of(s: Array) -> Array:
-        client = cohort.ids[s]
-        here = cohort.mask[s] & (s >= 0) & (positions < federation.train.count[client])
-        return gather_batch(federation, client, positions, here).y
-
-    ones = jnp.ones(cohort.ids.shape[0])
-    jobs = Jobs(cohort.ids, cohort.mask, ones, ones[:, None], jnp.zeros_like(cohort.ids))
-    return spread(of, ones, solver.plan, job_owners(federation, jobs))
+    jobs = jobs_from(cohort, jnp.zeros((1, solver.model.size)), jnp.zeros_like(cohort.ids))
+    return solver.of_samples(lambda batch, _: batch.y, federation, jobs)
 
 
 def count_labels(solver: Solver, federation: Federation) -> Array:

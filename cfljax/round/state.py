@@ -23,30 +23,21 @@ class Number(NamedTuple):
 class State(NamedTuple):
     """K models, and the cluster of each client."""
 
-    models: Array
-    """f32[K, d]."""
-    labels: Array
-    """i32[C]; −1: none yet."""
+    models: Array  # f32[K, d]
+    labels: Array  # i32[C]; −1: none yet
     guess: Array | None = None
     """i32[C]: the cluster that a client without one will join; −1: none. None: it is found by `score` when the client comes."""
-    active: Array | None = None
-    """bool[K]: which clusters are in use; None: all."""
-    memory: Tree = None
-    """What else the method remembers."""
+    active: Array | None = None  # bool[K]: which clusters are in use; None: all
+    memory: Tree = None  # What else the method remembers
     asked: Array | None = None
     """i32[]: how many clients have trained for the clustering since the last round. The next round bills it. None: nobody ever."""
     floats: Array | None = None
     """i32[]: how many numbers clients have sent up for the clustering since the last round; None: nobody ever."""
-    number: Number | None = None
-    """The number of clusters, if it was found."""
-    extras: dict[str, Array] = {}
-    """Arrays that are kept with the results."""
-    whole: Array | None = None
-    """f32[1, d]: a global model, which all participants train as well; None: there is none."""
-    own: Array | None = None
-    """f32[C, n]: the parameters that stay with each client (`round/parts.py`); None: there are none."""
-    scored_by: Array | None = None
-    """i32[C]: the cluster whose model each client has, or would get; None: `own` is None."""
+    number: Number | None = None  # The number of clusters, if it was found
+    extras: dict[str, Array] = {}  # Arrays that are kept with the results
+    whole: Array | None = None  # f32[1, d]: a global model, which all participants train as well; None: there is none
+    own: Array | None = None  # f32[C, n]: the parameters that stay with each client (`round/parts.py`); None: there are none
+    scored_by: Array | None = None  # i32[C]: the cluster whose model each client has, or would get; None: `own` is None
 
     @property
     def clusters(self) -> int:
@@ -69,33 +60,23 @@ class State(NamedTuple):
 class Begun(NamedTuple):
     """HOST. What `begin` makes."""
 
-    models: np.ndarray
-    """f32[K, d]."""
-    labels: np.ndarray
-    """i32[C]; −1: none yet."""
-    guess: np.ndarray | None = None
-    """i32[C]: as in `State`."""
-    active: np.ndarray | None = None
-    """bool[K]: as in `State`."""
+    models: np.ndarray  # f32[K, d]
+    labels: np.ndarray  # i32[C]; −1: none yet
+    guess: np.ndarray | None = None  # i32[C]: as in `State`
+    active: np.ndarray | None = None  # bool[K]: as in `State`
     memory: Tree = None
-    floats: int = 0
-    """The numbers that clients send up for the clustering, besides updates."""
+    floats: int = 0  # The numbers that clients send up for the clustering, besides updates
     extras: dict[str, np.ndarray] = {}
 
 
 class Done(NamedTuple):
     """What a round of training has done, for `remember` and `shows`."""
 
-    which: Array
-    """i32[S]: the cluster of each participant."""
-    moves: Array
-    """f32[S, d]: the participants' updates as they arrived, of methods that compare them; else some sketch of them."""
-    norms: Array
-    """f32[S]: the norms of the updates."""
-    sane: Array
-    """bool[S]: whether each update is finite."""
-    moved: Array
-    """bool[K]: which clusters had members with finite updates."""
+    which: Array  # i32[S]: the cluster of each participant
+    moves: Array  # f32[S, d]: the participants' updates as they arrived, of methods that compare them; else some sketch of them
+    norms: Array  # f32[S]: the norms of the updates
+    sane: Array  # bool[S]: whether each update is finite
+    moved: Array  # bool[K]: which clusters had members with finite updates
     notes: Array | None = None
     """f32[S, notes]: what the method's own steps have noted, NaN where they have not; or the updates of the parameters that stay
     with the participants; None: there are neither."""

@@ -13,8 +13,7 @@ from cfljax.errors import SpecError
 from cfljax.results.frames import curves
 from cfljax.results.result import Result
 
-PLACE = "logs"
-"""The folder of the sinks' files, below the results folder."""
+PLACE = "logs"  # The folder of the sinks' files, below the results folder
 
 
 class Sink(Protocol):

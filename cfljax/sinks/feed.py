@@ -16,8 +16,7 @@ from cfljax.sinks import SINKS
 from cfljax.sinks.common import PLACE, Sink
 from cfljax.store import Store
 
-EVERY = 2.0
-"""Seconds between two looks for finished runs."""
+EVERY = 2.0  # Seconds between two looks for finished runs
 
 
 class Feed:

@@ -12,8 +12,7 @@ import numpy as np
 from cfljax.errors import StoreError
 from cfljax.files.npy import read_member
 
-MAX_SMALL_BYTES = 1 << 16
-"""Bytes up to which an array of any kind is compressed."""
+MAX_SMALL_BYTES = 1 << 16  # Bytes up to which an array of any kind is compressed
 ARRAY_KINDS = "biufc"
 
 

@@ -8,10 +8,8 @@ from collections.abc import Iterable
 from cfljax.errors import StoreError
 from cfljax.store.units import Store
 
-MAX_DIAGNOSTIC = 12_000
-"""Numbers of the largest diagnostic that is kept."""
-DROPPED_KEYS = ("schema", "arrays", "sha256")
-"""Keys of a record that `Store.write` adds."""
+MAX_DIAGNOSTIC = 12_000  # Numbers of the largest diagnostic that is kept
+DROPPED_KEYS = ("schema", "arrays", "sha256")  # Keys of a record that `Store.write` adds
 
 
 def compact(folder: str | os.PathLike[str], out: str | os.PathLike[str], units: Iterable[str] | None = None) -> int:

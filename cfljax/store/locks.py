@@ -22,8 +22,7 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 
-MAX_ATTEMPTS = 1000
-"""Attempts to take a lock that its last owner keeps removing."""
+MAX_ATTEMPTS = 1000  # Attempts to take a lock that its last owner keeps removing
 
 
 class Note(TypedDict):

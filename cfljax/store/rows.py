@@ -11,11 +11,9 @@ from cfljax.registry import Registry
 from cfljax.registry.options import Table, Value
 
 Record = Table
-Key = tuple[str, str]
-"""(Group, dotted name): values of one group are compared."""
+Key = tuple[str, str]  # (Group, dotted name): values of one group are compared
 
-Files = tuple[str, str, str]
-"""Section, option and name of a table that names files: the files of equal ones are compared."""
+Files = tuple[str, str, str]  # Section, option and name of a table that names files: the files of equal ones are compared
 
 _SECTIONS = ("data", "model", "train", "method")
 _SHARED = ("name", "partition", "path", "seed", "normalise", "arrive", "validation", "new_clients", "drift")

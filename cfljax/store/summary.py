@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-MIN_LAST10 = 50
-"""Runs with at least this many evaluations are judged by the mean of the last ten."""
-SECONDS_COLUMNS = ("seconds_compile", "seconds_train", "seconds_eval")
-"""Columns that come from a record's `timings`."""
+MIN_LAST10 = 50  # Runs with at least this many evaluations are judged by the mean of the last ten
+SECONDS_COLUMNS = ("seconds_compile", "seconds_train", "seconds_eval")  # Columns that come from a record's `timings`
 
 
 def summarise(

@@ -6,12 +6,12 @@ d parameters, R runs, P rows of the pool, T rows of a split, V views. HOST marks
 from cfljax.types.arrays import Array, Hyper, Tree, on_host
 from cfljax.types.federation import ClientState, Cohort, Devices, DevicesNow, Drift, Federation, Grams, Pool, Split, View
 from cfljax.types.flight import Flight
-from cfljax.types.method import Info, Init, Method, Mixture, Models, Regroup, Round, Score, Setup, Traffic
+from cfljax.types.method import Info, Method, Models, OfClients, Traffic
 from cfljax.types.source import Parts, Source
 from cfljax.types.training import Forward, Jobs, LocalStep, Model, OfLogits, Plan, Updates
 
 __all__ = [
     "Array", "ClientState", "Cohort", "Devices", "DevicesNow", "Drift", "Federation", "Flight", "Forward", "Grams", "Hyper",
-    "Info", "Init", "Jobs", "LocalStep", "Method", "Mixture", "Model", "Models", "OfLogits", "Parts", "Plan", "Pool", "Regroup",
-    "Round", "Score", "Setup", "Source", "Split", "Traffic", "Tree", "Updates", "View", "on_host",
+    "Info", "Jobs", "LocalStep", "Method", "Model", "Models", "OfClients", "OfLogits", "Parts", "Plan", "Pool", "Source", "Split",
+    "Traffic", "Tree", "Updates", "View", "on_host",
 ]  # fmt: skip

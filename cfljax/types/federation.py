@@ -11,8 +11,7 @@ from cfljax.lazy import jit, jnp, tree
 from cfljax.types.arrays import Array
 from cfljax.types.flight import Flight
 
-NEVER = 2**31 - 1
-"""The round in which newcomers arrive: they are placed and scored when all rounds are over."""
+NEVER = 2**31 - 1  # The round in which newcomers arrive: they are placed and scored when all rounds are over
 
 
 class Pool(NamedTuple):
@@ -232,5 +231,4 @@ def _holds_and_trains(uid: Array, count: Array, arrive: Array) -> tuple[Array, A
     return holds, holds & (arrive < NEVER)
 
 
-_compiled = jit(inline=True)(_holds_and_trains)
-"""Outside of jit, one program instead of one per comparison."""
+_compiled = jit(inline=True)(_holds_and_trains)  # Outside of jit, one program instead of one per comparison

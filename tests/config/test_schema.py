@@ -54,7 +54,7 @@ ACCEPTED = """
 {method: ["fedavg", {name: ["ifca", "fedgroup"], clusters: [2, 3]}, {name: "fedprox", label: "p", mu: [0.1, 1]}]}
 {model: [{name: "mlp", hidden: [[200], [64, 64]]}, "mclr"], search: {seeds: "100:103"}}
 {include: [{method: {fedavg: {train: {lr: 0.1}}}, "train.rounds": 3}], size: {small: {train: {rounds: 1}}}}
-{exclude: [{method: "fedavg", "train.lr": 0.5}], defaults: {clusters: 3}}
+{exclude: [{method: "fedavg", "train.lr": 0.5}], defaults: {clusters: 3}, data: {name: "mine", partition: "fedrc", alpha: 0.5}}
 """
 REJECTED = """
 {sedes: [0]}

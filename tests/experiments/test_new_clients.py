@@ -26,7 +26,7 @@ from tests.often import every, rarely
 
 NEW = {"share": 0.25, "shots": 8, "steps": [0, 1, 3]}
 BLOBS = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2, "clients": 12}
-QUICK = {"fl_hc": {"threshold": 1.0, "warmup_rounds": 1}, "cfl_sattler": {"min_rounds": 1}}
+QUICK = {"flux": {"cluster_after": 1}, "fl_hc": {"threshold": 1.0, "warmup_rounds": 1}, "cfl_sattler": {"min_rounds": 1}}
 UNLABELLED = {"share": 0.4, "shots": 0, "rule": "entropy"}
 every_method = pytest.mark.parametrize("name", every(often=("ifca",)))
 
@@ -35,7 +35,8 @@ def runs(name="fedavg", data=None, train=None, seeds=(0,), **options):
     method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in _fields(name) else {}) | options
     data = BLOBS | {"new_clients": NEW} | (data or {})
     train = {"rounds": 3, "lr": 0.2, "participation": 1.0} | (train or {})
-    model = toy.named_model(name, {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else "mclr")
+    deep = METHODS.entry(name).options.parts or name in ("moon", "fedproto")
+    model = toy.named_model(name, {"name": "mlp", "hidden": [4]} if deep else "mclr")
     return read_spec({"data": data, "model": model, "train": train, "method": [method], "seeds": list(seeds)}).runs()
 
 

@@ -17,10 +17,10 @@ from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.experiment import assemble, execution
 from cfljax.local import gram, predict
 from cfljax.local import products as inner_products
+from cfljax.local.products import GRAM_SIZES, gram_sizes
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, train_and_mix
 from cfljax.local.schedule import Work, group_steps
-from cfljax.local.sizes import GRAM_SIZES, gram_sizes
 from cfljax.types import Cohort, Jobs, Plan, Traffic
 from tests import machines, toy
 from tests.often import rarely

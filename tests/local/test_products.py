@@ -11,7 +11,7 @@ from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.experiment import assemble, execution
 from cfljax.local import products
-from cfljax.local.sizes import gram_sizes
+from cfljax.local.products import gram_sizes
 from cfljax.types import Jobs, Plan
 from tests import machines, toy
 from tests.often import rarely

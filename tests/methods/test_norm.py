@@ -11,11 +11,12 @@ from flax import linen
 import cfljax
 from cfljax import keys, models
 from cfljax.errors import SpecError
-from cfljax.local.parts import divide_model
+from cfljax.local.parts import divide_model, sends_statistics
 from cfljax.models.flat import paths_of
 from cfljax.round.common import first_models
 from cfljax.types import Jobs, LocalStep, Plan
 from tests import play, toy
+from tests.methods.test_server import run as run_served
 from tests.often import rarely
 from tests.padding import pad
 from tests.play import seven_clients as federation
@@ -28,7 +29,10 @@ NORM = np.arange(MODEL.size) < 4 * WIDTH
 STATISTICS = NORM & (np.arange(MODEL.size) // WIDTH % 3 > 0)
 
 
-@pytest.mark.parametrize(("name", "options"), [("fedbn", {}), ("fedavg", {}), rarely("ifca", {"clusters": 3})])
+IFCA = rarely("ifca", {"clusters": 3, "average": "samples"})
+
+
+@pytest.mark.parametrize(("name", "options"), [("fedbn", {}), ("fedavg", {}), IFCA])
 def test_batch_statistics_follow_the_plain_program(name, options):
     out = play.rounds(name, federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, **options)
     kinds = np.where(NORM & (name == "fedbn"), "client", "cluster")
@@ -80,6 +84,12 @@ def test_optimiser_decay_and_pull_leave_statistics_to_the_batches():
         assert np.abs(moved - plainly).max() > 1e-3
 
 
+def test_an_optimiser_of_the_server_leaves_statistics_as_they_are_averaged():
+    plainly, served = (run_served("fedavg", optimiser, model=MODEL, rounds=1).models()[0] for optimiser in (None, ("adam", ())))
+    assert np.array_equal(plainly[STATISTICS], served[STATISTICS])
+    assert np.abs(plainly - served).max() > 0.1
+
+
 def test_padding_alone_and_evaluation_move_nothing():
     params, x = MODEL.unravel(MODEL.init(keys.root(1))), np.ones((3, 6), np.float32)
     loss = lambda params, *given: MODEL.forward(params, x, *given).sum()  # noqa: E731
@@ -111,7 +121,8 @@ def test_a_users_resnet_trains(method):
     last = out.params(int(out.labels[0]))
     assert (last["BatchNorm_0"]["running_var"] != 1).all() and (last["BatchNorm_1"]["running_mean"] != 0).any()
     x = np.random.default_rng(0).random((9, 8, 8, 1))
-    assert np.array_equal(out.predict(0, x)[:1], out.predict(0, x[:1]))
+    whole, one = (out.predict(0, some, cluster=0) for some in (x, x[:1]))
+    assert np.array_equal(whole[:1], one)
 
 
 def test_a_run_of_fedbn_goes_on_from_a_checkpoint_with_the_same_bits():
@@ -133,6 +144,8 @@ def test_models_of_the_package_have_batch_normalisation_and_a_part_norm(name):
     first = min(running)
     found = divide_model(model, (("body", "all"), ("head", "all"), ("norm", "client"), (first, "cluster")))
     assert len(found.columns("cluster")) == sizes[first]
+    assert sends_statistics(model, None) and sends_statistics(model, found)
+    assert not sends_statistics(model, divide_model(model, [("norm", "client")]))
     assert len(found.home) == sum(sizes[path] for path in norms) - sizes[first]
     assert models.build(name, small, (8, 8, 1), 10).statistics == ()
 

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 class RunState(NamedTuple):
     """The state of a method with stages around its rounds."""
 
-    method: Tree
-    """The method's own state."""
-    stages: tuple[Tree, ...]
-    """What each stage keeps from round to round; None: nothing."""
+    method: Tree  # The method's own state
+    stages: tuple[Tree, ...]  # What each stage keeps from round to round; None: nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,10 +50,8 @@ class Stage:
 class ClientRows(Stage):
     """A stage that keeps a row for each client, f32[C, n]: participants get theirs, and bring a new one back."""
 
-    field = ""
-    """A field of `ClientState`."""
-    option = ""
-    """The option's dotted name, for errors."""
+    field = ""  # A field of `ClientState`
+    option = ""  # The option's dotted name, for errors
     method: str
     solver: Solver
 

@@ -36,8 +36,7 @@ from cfljax.round.fedopt import maker
 from cfljax.round.stages import Stage
 from cfljax.types import Array, Federation, Hyper, Info, Model, Tree
 
-Leaves = list[Array]
-"""The arrays of a part of a model, each with a leading axis K of clusters or without."""
+Leaves = list[Array]  # The arrays of a part of a model, each with a leading axis K of clusters or without
 
 
 class Served(NamedTuple):
