@@ -33,7 +33,7 @@ DOCS = Path(__file__).parent
 HEAD = ("key", "value", "default", "what")
 MADE = "<!-- written by: python docs/pages.py -->\n"
 SHARED = 3  # entries of a registry that have a row of options, for it to be written once
-NO_READING = re.compile(r"Here: the same\. Option: (none|`average`)\.$")
+NO_READING = re.compile(r"Here: the same(, or [^.]+)?\. Option: (none|`[^`]+`)\.$")
 IN_LIST = 55  # characters of what is sent that the list of methods says as well
 KINDS = {int: "integer", float: "number", str: "text", bool: "true, false", dict: "table", type(None): ""}
 LATE = [
@@ -222,7 +222,7 @@ def methods() -> str:
     parts.append(
         "`cfljax methods` lists the methods, `cfljax methods NAME` describes one, and [Which method when](which.md) compares them. "
         "Options are hyperparameters; a grid over those marked * compiles once. Readings follow the options: what the paper says, "
-        "what is done here, and the option that changes it.\n"
+        "what is done here, and the option that changes it, if the default is not simply what the paper says.\n"
     )
     all_methods = {name: describe(name) for name in METHODS if METHODS.origin(name) is None}
     families = tomllib.loads((DOCS / "families.toml").read_text())
@@ -243,7 +243,7 @@ def methods() -> str:
     common = [reading for reading, count in counted.items() if count >= SHARED and not NO_READING.search(reading)]
     parts += ["## Shared options", "", table(HEAD, shared), "", *readings_of(common)]
     for each in all_methods.values():
-        paper = [f"Published: {each.paper}."] if each.paper else []
+        paper = [f"{each.paper}."] if each.paper else []
         words = re.sub("one model down, one (update )?up", "1 down, 1 up", each.communication)
         sent = [f"Sent: {words}"] if len(each.communication) > IN_LIST else []
         parts += [f"## {each.name}", "", *([" ".join(paper + sent), ""] if paper + sent else [])]
