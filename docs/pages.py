@@ -33,7 +33,7 @@ DOCS = Path(__file__).parent
 HEAD = ("key", "value", "default", "what")
 MADE = "<!-- written by: python docs/pages.py -->\n"
 SHARED = 3  # entries of a registry that have a row of options, for it to be written once
-NO_READING = re.compile(r"Here: the same\. Option: (none|`average`)\.$")
+NO_READING = re.compile(r"Here: the same(, or [^.]+)?\. Option: (none|`[^`]+`)\.$")
 IN_LIST = 55  # characters of what is sent that the list of methods says as well
 KINDS = {int: "integer", float: "number", str: "text", bool: "true, false", dict: "table", type(None): ""}
 LATE = [
@@ -113,18 +113,22 @@ def rows_of(cls: type) -> list[tuple[str, ...]]:
 def options(cls: type, shared: typing.Collection[tuple[str, ...]] = (), where: str = "") -> str:
     """Return the table of an Options class. Rows in `shared` are only named, with a link to `where` they are described."""
     rows = [row for row in rows_of(cls) if row not in shared]
-    named = [row[0] for row in rows_of(cls) if row in shared]
+    often = [key for key, count in Counter(row[0] for row in shared).items() if count > 1]
+    named = [
+        key.removesuffix(" *")[:-1] + (f" = {default[1:]}" if key in often else "`")
+        for key, _, default, _ in (row for row in rows_of(cls) if row in shared)
+    ]
     parts = [table(HEAD, rows)] if rows else []
     words = "all shared options" if len(named) == len(shared) else ", ".join(named)
     parts += [f"{'Also' if rows else 'Options:'} [{words}]({where})."] if named else []
     return "\n\n".join(parts) or "No options."
 
 
-def shared_rows(classes: list[type]) -> list[tuple[str, ...]]:
-    """Return the rows that several of these Options classes have in common: of each key the most frequent one."""
+def shared_rows(classes: list[type], least: int = SHARED) -> list[tuple[str, ...]]:
+    """Return the rows that several of these Options classes have in common, one for each name and default."""
     counted = Counter(row for cls in classes for row in rows_of(cls))
-    most = {row[0]: count for row, count in reversed(counted.most_common())}
-    return [row for row, count in counted.items() if count >= SHARED and count == most[row[0]]]
+    first = {(row[0], row[2]): row for row, _ in reversed(counted.most_common())}
+    return [row for row, count in counted.items() if count >= least and first[row[0], row[2]] == row]
 
 
 def keys(rows: list[tuple[str, str, str]]) -> str:
@@ -218,7 +222,7 @@ def methods() -> str:
     parts.append(
         "`cfljax methods` lists the methods, `cfljax methods NAME` describes one, and [Which method when](which.md) compares them. "
         "Options are hyperparameters; a grid over those marked * compiles once. Readings follow the options: what the paper says, "
-        "what is done here, and the option that changes it.\n"
+        "what is done here, and the option that changes it, if the default is not simply what the paper says.\n"
     )
     all_methods = {name: describe(name) for name in METHODS if METHODS.origin(name) is None}
     families = tomllib.loads((DOCS / "families.toml").read_text())
@@ -229,18 +233,19 @@ def methods() -> str:
     parts += ["## Families", "", table(head, rows), ""]
     parts += ["K is the number of clusters. The list counts communication cost in models.", ""]
     rows = [
-        (f"[`{name}`](#{name})", family, escaped(all_methods[name].summary), clusters_of(name), in_models[name] or "1 down, 1 up")
+        (f"[`{name}`](#{name})", family, escaped(all_methods[name].summary), clusters_of(name), in_models[name])
         for family, said in families.items()
         for name in said["methods"]
     ]
-    parts += [table(("method", "family", "what it is", "number of clusters", "sent"), rows), ""]
-    shared = shared_rows([METHODS.entry(name).options for name in all_methods])
+    parts += [table(("method", "family", "what it is", "number of clusters", "sent, if not 1 down, 1 up"), rows), ""]
+    shared = shared_rows([METHODS.entry(name).options for name in all_methods], 2)
     counted = Counter(reading for each in all_methods.values() for reading in each.readings)
     common = [reading for reading, count in counted.items() if count >= SHARED and not NO_READING.search(reading)]
     parts += ["## Shared options", "", table(HEAD, shared), "", *readings_of(common)]
     for each in all_methods.values():
-        paper = [f"Published: {each.paper}."] if each.paper else []
-        sent = [f"Sent each round: {each.communication}"] if len(each.communication) > IN_LIST else []
+        paper = [f"{each.paper}."] if each.paper else []
+        words = re.sub("one model down, one (update )?up", "1 down, 1 up", each.communication)
+        sent = [f"Sent: {words}"] if len(each.communication) > IN_LIST else []
         parts += [f"## {each.name}", "", *([" ".join(paper + sent), ""] if paper + sent else [])]
         parts += [options(METHODS.entry(each.name).options, shared, "#shared-options"), ""]
         parts += readings_of([reading for reading in each.readings if reading not in common and not NO_READING.search(reading)])

@@ -23,6 +23,8 @@ TEXTS = ("method", "setting", "seed", "chosen", "run", "cfljax", "commit")
 """The first columns of a file of rows; the others are numbers."""
 TELLING = ("alpha", "shards", "classes_per_client", "balance")
 """Options of partitions that are part of a setting's name."""
+BALANCE = {"classes": "equal", "dirichlet": "shares"}
+"""Default of `balance`, which names leave out: older records of `dirichlet` do not have it."""
 NUMBERS = ("accuracy", "ari", "megabytes", "clock_s")
 
 
@@ -71,7 +73,7 @@ def rows(folders: Iterable[str | Path]) -> list[Row]:
 def _name_setting(data: Table) -> str:
     """Name a setting, whatever else the folder holds: so that rows of two folders meet. Another split of the data is another
     setting, `20x100` are 20 clients of 100 samples, and so is another scale of the samples than the default."""
-    more = [f"{name}={show(data[name])}" for name in TELLING if name in data]
+    more = [f"{name}={show(data[name])}" for name in TELLING if name in data and (name != "balance" or data[name] != BALANCE.get(data["partition"]))]
     if (scale := data.get("normalise", "unit")) != "unit":
         more.append(f"normalise={scale}")
     cut = [f"{data['clients']}x{data['samples_per_client']}"] if "samples_per_client" in data else []

@@ -35,6 +35,15 @@ SUBMIT = """## How to submit a row
 4. Send the file of rows and the method's file. Whoever checks them runs the same command, and finds the same ids.
 
 A method has a rank if it has run on every setting that three methods or more have run on. {other}"""
+SUBMIT_MEDIUM = """## How to submit a row
+
+As on [the small board](../index.md#how-to-submit-a-row), with these commands:
+
+`{command}`
+
+`python -m experiments.replication results/mine --board {folder} --name YOURS`
+
+{other}"""
 COMMAND = "CFLJAX_DATA=DATA python -m cfljax.sweep experiments/board.toml --plugin FILE --set method=NAME --out results/mine"
 OTHER = {
     "small": "This board has the small size, whose images come with scikit-learn. Rows of other sizes (the same command with\n"
@@ -86,7 +95,7 @@ def _submit(ranked: list[str]) -> str:
     folder = "docs/board/medium" if size == "medium" else "docs/board"
     if size == "small":
         command = command.removeprefix("CFLJAX_DATA=DATA ")
-    return SUBMIT.format(command=command, folder=folder, other=OTHER[size]).strip()
+    return (SUBMIT_MEDIUM if size == "medium" else SUBMIT).format(command=command, folder=folder, other=OTHER[size]).strip()
 
 
 def _find_size(ranked: list[str]) -> str:
@@ -171,13 +180,16 @@ def _write_overall(names: dict[str, list[Row]], order: list[str], over: Ranks | 
 
 
 def _write_settings(names: dict[str, list[Row]], order: list[str], settings: list[str]) -> str:
-    """Write a table for each data set, with a column for each of its partitions."""
+    """Write a table for each data set, with a column for each of its partitions. What all of them share stands above it."""
     parts = []
     for data in dict.fromkeys(setting.split(" ")[0] for setting in settings):
         own = [setting for setting in settings if setting.split(" ")[0] == data]
+        words = [setting.split(" ")[1:] for setting in own]
+        shared = [word for word in words[0][1:] if all(word in each for each in words)]
+        heads = [" ".join(word for word in each if word not in shared) for each in words]
         lines = [[name, *(_format_cell(names[name], setting) for setting in own)] for name in order]
         kept = [line for line in lines if any(cell != "–" for cell in line[1:])]
-        parts.append(f"### {data}\n\n" + table(["method", *(setting.removeprefix(f"{data} ") for setting in own)], kept))
+        parts.append(f"### {' '.join([data, *shared])}\n\n" + table(["method", *heads], kept))
     return "\n\n".join(parts)
 
 

@@ -169,6 +169,15 @@ def test_another_cut_of_the_data_is_another_setting(tmp_path):
     assert {row.setting for row in board.rows([tmp_path])} == {"mnist rotated 20x100", "mnist rotated 20x200"}
 
 
+def test_the_default_balance_of_a_partition_is_not_named(runs):
+    store = Store(runs / "runs")
+    for seed, balance in enumerate(("shares", "equal"), 7):
+        put(store, "ifca", f'{SETTINGS[1]} balance="{balance}"', seed, 0.5)
+    store.write_plan({"name": "the board", "units": store.ids()})
+    found = {row.seed: row.setting for row in board.rows([runs / "runs"]) if row.seed > 6}
+    assert found == {7: SETTINGS[1], 8: f'{SETTINGS[1]} balance="equal"'}
+
+
 def test_a_method_that_two_send_says_whose_it_is(runs):
     rows = [r._replace(by="ours") for r in board.rows([runs / "runs"])]
     theirs = [r._replace(by="theirs", numbers={"accuracy": 0.5}) for r in rows if r.method == "ifca"]
