@@ -111,7 +111,7 @@ def rows_of(cls: type) -> list[tuple[str, ...]]:
 
 
 def options(cls: type, shared: typing.Collection[tuple[str, ...]] = (), where: str = "") -> str:
-    """Return the table of an Options class. Rows in `shared` are only named, with a link to `where` they are described."""
+    """Return the table of an Options class. Rows in `shared` are only named, with a link to the table `where` they are."""
     rows = [row for row in rows_of(cls) if row not in shared]
     often = [key for key, count in Counter(row[0] for row in shared).items() if count > 1]
     named = [
@@ -120,7 +120,7 @@ def options(cls: type, shared: typing.Collection[tuple[str, ...]] = (), where: s
     ]
     parts = [table(HEAD, rows)] if rows else []
     words = "all shared options" if len(named) == len(shared) else ", ".join(named)
-    parts += [f"{'Also' if rows else 'Options:'} [{words}]({where})."] if named else []
+    parts += [f"{'Also' if rows else 'Options:'} [{words}][{where}]."] if named else []
     return "\n\n".join(parts) or "No options."
 
 
@@ -228,10 +228,10 @@ def methods() -> str:
     families = tomllib.loads((DOCS / "families.toml").read_text())
     in_models = {name: words for family in families.values() for name, words in family["methods"].items()}
     assert set(in_models) == set(all_methods), "docs/families.toml lists other methods"
-    rows = [(family, said["ends"], said["clusters"], said["sent"]) for family, said in families.items()]
-    head = ("family", "a client ends with", "needs a number of clusters?", "sent by a participant in a round")
+    rows = [(family, said["ends"], said["clusters"]) for family, said in families.items()]
+    head = ("family", "a client ends with", "needs a number of clusters?")
     parts += ["## Families", "", table(head, rows), ""]
-    parts += ["K is the number of clusters. The list counts communication cost in models.", ""]
+    parts += ["`sent` counts the models that a participant receives and sends in a round. K is the number of clusters.", ""]
     rows = [
         (f"[`{name}`](#{name})", family, escaped(all_methods[name].summary), clusters_of(name), in_models[name])
         for family, said in families.items()
@@ -247,9 +247,9 @@ def methods() -> str:
         words = re.sub("one model down, one (update )?up", "1 down, 1 up", each.communication)
         sent = [f"Sent: {words}"] if len(each.communication) > IN_LIST else []
         parts += [f"## {each.name}", "", *([" ".join(paper + sent), ""] if paper + sent else [])]
-        parts += [options(METHODS.entry(each.name).options, shared, "#shared-options"), ""]
+        parts += [options(METHODS.entry(each.name).options, shared, "shared"), ""]
         parts += readings_of([reading for reading in each.readings if reading not in common and not NO_READING.search(reading)])
-    return "\n".join(parts)
+    return "\n".join([*parts, "[shared]: #shared-options"])
 
 
 def readings_of(readings: typing.Iterable[str]) -> list[str]:
@@ -297,10 +297,10 @@ def names() -> str:
             presets = [(f"`{name}`", f"`{show(preset)}`") for name, preset in PRESETS.items()]
             parts += ["### Presets", "", words, "", table(("preset", "what it stands for"), presets), ""]
         if shared := shared_rows([registry.entry(name).options for name in ours]):
-            parts += [f"### Shared {kind} options", "", table(HEAD, shared), ""]
+            parts += [f"### Shared {kind} options", "", table(HEAD, shared), "", f"[{kind}]: #shared-{kind}-options", ""]
         for name in ours:
             if dataclasses.fields(registry.entry(name).options):
-                parts += [f"### {name}", "", options(registry.entry(name).options, shared, f"#shared-{kind}-options"), ""]
+                parts += [f"### {name}", "", options(registry.entry(name).options, shared, kind), ""]
     return "\n".join(parts)
 
 

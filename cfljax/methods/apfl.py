@@ -10,8 +10,8 @@ Readings:
   after w has arrived. With each batch it would tend to 0. Option: `adapt`.
 - Scored mixture. Paper: with the client's own w_i after its training. Here: with the global model, which a client gets before
   it trains again. Option: none.
-- Order and mixture. Paper: as above. Its program (FedTorch) takes v_i's gradient after the step of w, mixes outputs and not
-  parameters, and adds 0.02 α_i to the gradient of α_i. Here: as above. Option: none.
+- Order and mixture. Paper: as above; its program (FedTorch) takes v_i's gradient after the step of w, mixes outputs, and adds 0.02
+  α_i to the gradient of α_i. Here: as above. Option: none.
 - Weights of the global mean. Paper: uniform. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up.

@@ -9,15 +9,14 @@ optimiser "sgd".
 Readings:
 - Momentum. Paper: 0.9 for CIFAR-10; nothing for MNIST. Here: 0.9. Option: `beta`.
 - Order of a local step. Paper: buffer first in eq. 4, model first in Algorithm 1. Here: eq. 4. Option: none.
-- Whose buffer. Paper: the server of Algorithm 1 sets its members' buffers to u_p; read literally, a client that changes its
-  cluster brings the buffer that it was last sent. Here: u_p. Option: none.
+- Whose buffer. Paper: u_p for all members (Algorithm 1); read literally, a client that changes its cluster brings the buffer that
+  it was last sent. Here: u_p. Option: none.
 - The divisor m of option I. Paper: all clients. Here: the round's participants. Option: none.
 - Data of choice and gradient. Paper: all of a client's data. Here: the same, or the first mini-batch of `train.batch`. Option:
   `estimate = "batch"`.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
-- Fresh data. Paper: section 5 splits the data into 2T disjoint parts for T rounds, for the proof. Here: all data are used in
-  each round. Option: none.
+- Fresh data. Paper: 2T disjoint parts of the data for T rounds, for the proof. Here: all data in each round. Option: none.
 
 Communication per participant and round: P models and one u_p down; u_i (option I), or χ_i and u_i (option II) up.
 """

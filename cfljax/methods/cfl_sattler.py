@@ -11,16 +11,15 @@ cluster with the least loss.
 
 Readings:
 - Split. Paper: the bipartition whose largest cosine across is smallest (Algorithm 1), which is single linkage. Here: complete
-  linkage of 1 − cosine, as in the authors' program. With the settings of `docs/which.toml` both find the true groups. Option:
-  none.
+  linkage of 1 − cosine, as in the authors' program; with `docs/which.toml` both find the true groups. Option: none.
 - Guard of a split. Paper: only if γ_max < √((1 − α)/2), where α is the largest cosine across and γ_max is in [0, 1]. Here: no
   guard, as in the program. Option: `gamma_max`.
 - When. Paper: at a stationary point. Here: each round from `min_rounds` on, with the program's numbers. Option: `eps1`, `eps2`,
   `min_rounds`, `min_size`, `split_every`.
-- Optimiser. Paper: SGD. Its program keeps each client's momentum of 0.9 between rounds, and eps1 and eps2 are norms of such
-  updates. Here: momentum is reset in each round. Option: `train.optimizer_state`.
-- Order. Paper: not said; its program splits before it averages, so by updates that are one round newer. Here: averages, then
-  splits. Option: none.
+- Optimiser. Paper: SGD. Its program keeps each client's momentum of 0.9 between rounds, to which eps1 and eps2 belong. Here:
+  momentum is reset in each round. Option: `train.optimizer_state`.
+- Order. Paper: its program splits before it averages, so by updates that are one round newer. Here: averages, then splits. Option:
+  none.
 - Mean update. Paper: weighted by samples; its program is uniform. Here: by the weights of the aggregation, so it is the step of
   the cluster's model. Option: `average`.
 

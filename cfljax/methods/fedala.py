@@ -11,8 +11,8 @@ Readings:
   of passes. Option: `first_epochs`.
 - Samples. Paper: a random part of them. Here: the first batches of a random order, in each pass another one. Option: `share`.
 - Client that trains for the first time. Paper: all take part in the first round, from the first model. Here: from w. Option: none.
-- Scored model. Paper: the beginning, for which its program lets all clients learn W in each round. Here: the beginning by the W
-  that a client learned when it last took part. Option: none.
+- Scored model. Paper: the beginning; its program lets all clients learn W in each round. Here: the beginning by the W of a
+  client's last round. Option: none.
 - Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up.

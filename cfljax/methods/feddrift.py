@@ -17,10 +17,10 @@ Readings:
 - Data. Paper: a model trains on its clients' data of all steps. Here: on the data of the round. Option: none.
 - Start. Paper: one model for all; its program's FedDrift begins with one for each client. Here: one; or one for each client
   when it first takes part, up to `max_clusters`. Option: `begin = "each"`.
-- Merging. Paper: complete linkage, up to delta. Its program has another threshold for it, average linkage, and isolation for
-  several steps. Here: as in the paper. Option: none.
-- Drifts. Paper: each client that drifts begins a model (FedDrift), or all that drift in a step share one and nothing is merged
-  (FedDrift-Eager). Here: the first. Option: none.
+- Merging. Paper: complete linkage, up to delta; its program has another threshold, average linkage, and isolation for several
+  steps. Here: as in the paper. Option: none.
+- Drifts. Paper: each client that drifts begins a model, or all in a step share one and nothing is merged (FedDrift-Eager). Here:
+  the first. Option: none.
 - New models. Paper: initialised; its program continues from the client's best one. Here: w_0, so that models that merge have a
   common start. Option: none.
 - Measure. Paper: losses; its program compares accuracies. Here: losses. Option: none.

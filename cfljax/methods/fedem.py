@@ -11,10 +11,9 @@ All K models of a participant are trained on the same stream of batches. With `c
 Readings:
 - Initial models. Paper: random. Here: drawn independently, because equal models would stay equal. Option: none.
 - Initial mixtures. Paper: any; its program begins with equal weights. Here: equal weights. Option: none.
-- Weights of the mean. Paper: n_i over the samples of all clients; if its program samples clients, the others keep the old model
-  in that mean. Here: over the samples of the round's participants. Option: `average`.
-- Loss of a batch. Paper: the sum over samples of q times loss. Here: its mean over the batch, as in its program, so that a
-  model that explains few samples moves little. Option: none.
+- Weights of the mean. Paper: n_i over the samples of all clients; in its program clients that are not drawn count with the old
+  model. Here: over the samples of the round's participants. Option: `average`.
+- Loss of a batch. Paper: the sum over samples of q times loss. Here: its mean over the batch, as in its program. Option: none.
 - Clients not drawn. Paper: all take part. Here: they keep their mixtures, as in its program. Option: none.
 - Mixture of a newcomer. Paper: E-steps with fixed models; its program does one at each evaluation. Here: ten, from equal
   weights. Option: `newcomer_steps`.

@@ -10,17 +10,17 @@ vector to eq. 9.
 Readings. The published text and the authors' program differ; the defaults follow the program, with which Table 3 was made:
 - Length of a pre-training. Paper: E epochs (Algorithm 3). Here: 50 mini-batch steps, with the proximal term (the program).
   Option: `pretrain_epochs`.
-- Start of a group. Paper: w_0 (Algorithm 2, line 2); Algorithm 3 prints the mean of the members' updates. Here: the mean of
-  their pre-trained weights (the program), which gives the same directions. Option: none.
+- Start of a group. Paper: w_0 (Algorithm 2, line 2); the mean of the members' updates (Algorithm 3). Here: the mean of their
+  pre-trained weights (the program), which gives the same directions. Option: none.
 - Number of groups. Paper: given. Here: the same, or found from the updates of alpha · `most` clients, which the cold start then
   groups (`round/auto.py`). Option: `clusters = "auto"`, `auto`, `most`.
 - K-means of the cold start. Paper: K-means++. Here: ten restarts, at most 20 iterations (the program). Option: none.
-- Newcomer. Paper: starts from the auxiliary global model, and is compared with the groups' latest updates. Here: starts from
-  w_0, and is compared with the cold-start directions (the program): a group's latest update depends on who took part, and on
-  MNIST newcomers then join almost at random. `"auxiliary"` compares with the groups' models as seen from the auxiliary model.
+- Newcomer. Paper: starts from the auxiliary global model, and is compared with the groups' latest updates. Here: starts from w_0,
+  and is compared with the cold-start directions (the program): by latest updates, which depend on who took part, newcomers on
+  MNIST join almost at random. `"auxiliary"` compares with the groups' models as seen from the auxiliary model.
   Option: `newcomer = "latest"`.
-- When newcomers are assigned. Paper: when they arrive. Here: with "initial" before the first round, which is the same; a client
-  gets its label when it first takes part. Option: none.
+- When newcomers are assigned. Paper: when they arrive. Here: with "initial" before the first round, which is the same. Option:
+  none.
 - First round of a newcomer. Paper: E − 1 epochs after pre-training. Here: all (the program). Option: none.
 - Weights inside a group. Paper: by samples. Here: the same. Option: `average`.
 - Inter-group aggregation. Paper: a pull towards the others (Algorithm 2, line 19), or eq. 20. Here: the former; `"weighted"` is

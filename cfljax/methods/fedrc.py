@@ -8,11 +8,11 @@ taken out. Then π_ik = mean_j q_ijk, every model is trained on the loss weighte
 scored by the mean of the models' probabilities, weighted by π. With `clusters = 1` it is FedAvg.
 
 Readings:
-- Sums of C. Paper: over all clients. Here: over all clients that have been drawn, by their last rounds. Its program uses all
-  clients, and undrawn ones count 1/M per label. Option: none.
+- Sums of C. Paper: over all clients. Here: over all clients that have been drawn, by their last rounds. In its program undrawn
+  ones count 1/M per label. Option: none.
 - First round. Paper: not said. Here: C is equal for all labels, so the E-step is FedEM's, as in its program. Option: none.
-- Label without weight. Paper: nothing, although C = 0 gives it to the cluster for certain; its program bounds C by 1e-8. Here:
-  C is at least 1e-6, and equal for a label that nobody has had. Option: none.
+- Label without weight. Paper: nothing; its program bounds C by 1e-8. Here: C is at least 1e-6, and equal for a label that nobody
+  has had. Option: none.
 - Weights of the mean. Paper: by samples of all clients. Here: by samples of the round's participants. Option: `average`.
 - Mixture of a newcomer. Paper: not said; in its program newcomers have no C, so their E-step is FedEM's. Here: ten E-steps with
   the current models and C. Option: `newcomer_steps`.

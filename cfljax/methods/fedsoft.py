@@ -8,14 +8,13 @@ with odds v_is ∝ u_is n_i. Only one model is trained and sent by a client, how
 is scored; the cluster model with the client's largest share gives the diagnostic `accuracy_cluster`.
 
 Readings:
-- Clients of a cluster. Paper: each cluster draws a number of clients with odds v_is. Here: each draws a share of the round's
-  participants without replacement (its program) and averages them equally. Option: none.
+- Clients of a cluster. Paper: each cluster draws a number of clients with odds v_is. Here: a share of the round's participants
+  without replacement (its program), averaged equally. Option: none.
 - Draw size. Paper: a fixed number for each cluster (15 in the published program). Here: a share of the participants, rounded
   up. Option: `selected`.
 - Least share. Paper: a small σ if a client has no sample of a cluster; its shares then sum to more than 1. Here: shares have
   this minimum and are divided by their sum. Option: `floor`.
-- Who estimates. Paper: all clients, every τ rounds. Here: all that have arrived, and a client in the round in which it arrives.
-  Option: `tau`.
+- Who estimates. Paper: all clients, every τ rounds. Here: the same, and a client in the round in which it arrives. Option: `tau`.
 - Start of local training. Paper: any; its program continues from the client's last personal model. Here: the same, or Σ_s u_is
   c_s. Option: `start = "centres"`.
 - Optimiser. Paper: not said; its program keeps one Adam per client for the whole run. Here: the run's, reset in each round.

@@ -10,8 +10,8 @@ Readings:
 - First memberships. Paper: not said. Here: K-means of random points in [−0.01, 0.01], as in the program, which also uses the
   means of these points in the first step. Option: none.
 - What is compared. Paper: whole models. Here: the kernel of the last dense layer, as in the program. Option: `compare`.
-- Who is clustered. Paper: all clients. Here: clients that have trained; the others stay in their first cluster. In the program
-  all train in each round. Option: none.
+- Who is clustered. Paper: all clients; in the program all train in each round. Here: clients that have trained; the others stay in
+  their first cluster. Option: none.
 - Clusters of one client. Paper: trained. Here: the same; the program leaves them unchanged. Option: none.
 - Weights of the mean. Paper: uniform. Here: the same. Option: `average = "samples"`.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).

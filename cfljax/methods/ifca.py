@@ -5,13 +5,13 @@ the mean of its members'. Gradient averaging (option I): one gradient g_i per pa
 
 Readings:
 - Averaging. Paper: gradients (option I) or models (II). Here: models, as in its experiments. Option: `aggregate = "gradient"`.
-- Data of the choice. Paper: a client's loss on all its data or on some. Here: on all; or on the first mini-batch of local
-  training, which option I then uses for the gradient, too. Option: `estimate = "batch"`.
+- Data of the choice. Paper: a client's loss on all its data or on some. Here: on all; with "batch" option I uses the mini-batch
+  for the gradient, too. Option: `estimate = "batch"`.
 - Weights. Paper: uniform; its FEMNIST program and FedGroup's program weight by samples. Here: uniform. Option: `average =
   "samples"`.
 - The divisor m of option I. Paper: the round's machines. Here: the same. Option: none.
-- Initial models. Paper: random. Its CIFAR-10 program draws until each model is chosen; its FEMNIST program first trains each
-  model for 20 rounds on random clients. Here: random. Option: none.
+- Initial models. Paper: random; its CIFAR-10 program draws until each model is chosen, its FEMNIST program trains each for 20
+  rounds on random clients. Here: random. Option: none.
 - Empty clusters. Paper: keep their model. Here: the same, or random participants are put into them, as in Joint. Option:
   `reseed`.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).

@@ -15,9 +15,8 @@ Readings:
 - Noise points. Paper: nothing. Here: each joins the cluster whose mean weights are most similar by cosine. Option: `noise =
   "isolate"`, `"drop"`.
 - Distance. Paper: OPTICS's default on the weights; its argument uses cosines. Here: Euclidean. Option: `metric = "cosine"`.
-- Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: only if asked; to a given
-  number or one found from the updates of step 1 (`round/auto.py`), by mean weights or mean updates. Option: `merge_to`,
-  `merge_by = "updates"`, `auto`, `most`.
+- Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: only if asked; to a given number
+  or one found from the updates of step 1 (`round/auto.py`). Option: `merge_to`, `merge_by = "updates"`, `auto`, `most`.
 - Re-clustering. Paper: none. Here: none, or every few rounds (`round/recluster.py`); clusters beyond `max_clusters` merge as in
   step 4. Option: `every`, `max_clusters`.
 - Start of the clusters. Paper: not said. Here: w_0. Option: none.

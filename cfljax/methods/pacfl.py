@@ -8,14 +8,14 @@ Each client sends the `p` leading left singular vectors of its data (features ×
 
 Readings. Behind each distance, what it is on CIFAR-10 with 500 samples of two labels per client, between clients of the same
 two labels, of one in common, and of none; a threshold belongs to one reading only:
-- Distance. Paper: the smallest principal angle of two subspaces (1.0 to 1.5; 1.7 to 3.6; 1.4 to 6.8), or tr arccos(UᵀV), the
-  sum of the angles between the first vectors, the second ones, … (22 to 66; 33 to 132; 33 to 130). Here: the program's, the
-  smallest angle between any two vectors of any labels (1.3 to 2.4; 1.4 to 3.1; 3.1 to 13.6), for which its threshold of 4.9 was
-  found. Option: `how = "smallest"`, `how = "trace"`.
-- Sum. Paper: not used. Here: the sum of all p principal angles, which is not the trace. Option: `how = "sum"`.
-- Per label. Paper: not used. Here: cfljax's own, not PACFL: the smallest principal angle per label, averaged over the labels
-  that either client holds; a label of only one of them counts as orthogonal (1.5 to 2.1; 60.5 to 60.8; 90). At 4.9 only this
-  distance finds the clients of the same labels. Option: `how = "labels"`.
+- Distance. Paper: the smallest principal angle of two subspaces (1.0 to 1.5; 1.7 to 3.6; 1.4 to 6.8), or tr arccos(UᵀV), the sum
+  of the angles between the first vectors, the second ones, … (22 to 66; 33 to 132; 33 to 130). Here: the program's, the smallest
+  angle between any two vectors of any labels (1.3 to 2.4; 1.4 to 3.1; 3.1 to 13.6), for which its threshold was found. Option:
+  `how = "smallest"`, `how = "trace"`.
+- Sum. Paper: not used. Here: the sum of all p principal angles. Option: `how = "sum"`.
+- Per label. Paper: not used. Here: cfljax's own, not PACFL: the smallest principal angle per label, averaged over the labels that
+  either client holds; a label of only one counts as orthogonal (1.5 to 2.1; 60.5 to 60.8; 90). At 4.9 only this finds the clients
+  of the same labels. Option: `how = "labels"`.
 - Clustering. Paper: hierarchical, cut at a threshold. Here: weighted linkage (the program calls it average) at 4.9 degrees, as
   in the program's CIFAR-10 run. Option: `linkage`, `threshold`.
 - Vectors per label. Paper: p. Here: p; the program divides 20 among a client's labels with Dirichlet data. Option: `p`.

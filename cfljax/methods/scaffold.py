@@ -12,7 +12,7 @@ Readings:
 - Weights. Paper: uniform, of x and of c. Here: the same. Option: `average`.
 - Clusters. Paper: one model. Here: the same, or SCAFFOLD inside each true group. Option: `groups = "true"`.
 - Compression. Paper: none. Here: of both vectors; a client adds to its c_i what the server received. Option: none.
-- Privacy. Paper: none. Here: the change of c_i is clipped, and its sum gets noise: two sums a round. Option: none.
+- Privacy. Paper: none. Here: the change of c_i is clipped, and its sum gets noise. Option: none.
 
 Communication per participant and round: one model and c down, one update and the change of c_i up.
 """

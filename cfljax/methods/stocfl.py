@@ -14,9 +14,9 @@ mean ψ if that cosine is at least `tau`, else ω (`train.score = "assigned"` sc
 Readings:
 - First move. Paper: the gradient of the client's loss at the anchor; its program trains 10 or 20 epochs. Here: the update of
   one epoch. Option: `pretrain_epochs`.
-- Global model. Paper: each participant trains the server's ω; in its program, and so in the published numbers, each trains the
-  ω of the participant before it. Here: the server's. Option: none.
-- Compared clusters. Paper: its program compares clusters of the round's participants, by their mean ψ. Here: all clusters, by
+- Global model. Paper: each participant trains the server's ω; in its program, and so in the published numbers, the ω of the
+  participant before it. Here: the server's. Option: none.
+- Compared clusters. Paper: its program compares only clusters of the round's participants, by their mean ψ. Here: all clusters, by
   the mean ψ of all members. Option: none.
 - Model of merged clusters. Paper: its program keeps the larger cluster's. Here: the same. Option: none.
 - Weights of the means. Paper: its program's are equal. Here: by samples. Option: `average = "uniform"`.
