@@ -47,7 +47,7 @@ def searched(spec: dict[str, Any], fresh: list[int], folder: Path) -> tuple[list
 
 def chosen(settings: list[dict[str, Any]]) -> int:
     """The position of the best of the settings that came to the end, as `tune` chooses it."""
-    from cfljax.launch.halving import best
+    from cfljax.launch.search_plan import best
 
     last = max(len(each["scores"]) for each in settings)
     return best([each["scores"][-1] if len(each["scores"]) == last else None for each in settings], 1, 1)[0]

@@ -21,7 +21,7 @@ another round is a function that returns a `Method`. What that needs, in the ord
 - Data: `log_mel`, features of sounds for the models of sequences.
 """
 
-from cfljax.data.sound import log_mel
+from cfljax.data.importing_sounds import log_mel
 from cfljax.engine.metrics import Seen
 from cfljax.engine.scoring import Scores, score, score_mixtures
 from cfljax.federation.gather import client_rows, samples

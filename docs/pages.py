@@ -24,7 +24,7 @@ from cfljax.commands.schema import TABLES
 from cfljax.config import data, search, train
 from cfljax.data import SOURCES
 from cfljax.federation import PARTITIONS, VIEWS
-from cfljax.federation.presets import PRESETS
+from cfljax.federation.views import PRESETS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
 from cfljax.registry.options import show

@@ -12,7 +12,7 @@ from cfljax.commands import COMMANDS, read_starter
 from cfljax.config.values import Field, list_fields
 from cfljax.data import SOURCES
 from cfljax.federation import PARTITIONS
-from cfljax.federation.presets import PRESETS
+from cfljax.federation.views import PRESETS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
 
@@ -32,7 +32,7 @@ class Words(NamedTuple):
 def words_of(name: str) -> Words:
     """Return the flags and words of a command."""
     from cfljax.launch import LAUNCHERS
-    from cfljax.launch.halving import METRICS
+    from cfljax.launch.search_plan import METRICS
     from cfljax.sinks import SINKS
 
     known: dict[str, Iterable[str]] = {"data": SOURCES, "model": MODELS, "log": SINKS, "launcher": LAUNCHERS, "metric": METRICS}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfljax.commands.samples import draw_samples, names_of
-from cfljax.config.drift import write_drift
+from cfljax.config.views import write_drift
 from cfljax.data import SOURCES, load
 from cfljax.errors import SpecError, StoreError
 from cfljax.federation.common import class_counts

@@ -18,9 +18,9 @@ def dry_run(spec: Spec) -> None:
     from cfljax.commands.methods import describe
     from cfljax.experiment import assemble, batching
     from cfljax.experiment.dry_run import dry_run as would_run
+    from cfljax.experiment.federations import check_clients, check_labels
     from cfljax.experiment.model_size import count_run_size
     from cfljax.experiment.privacy import Crowd, find_crowd
-    from cfljax.experiment.several import check_clients, check_labels
 
     batches = batching.make_batches(spec.runs(), 1)
     sizes: dict[str, batching.Size] = {}

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from cfljax.commands import command_parser
-from cfljax.config import data, drift, search, server, train, transit
+from cfljax.config import data, search, train, train_tables, transit
 from cfljax.config.optimisers import list_optimisers
 from cfljax.config.plugins import load
 from cfljax.config.values import MAX_RUNS, Field, list_fields
@@ -19,7 +19,8 @@ from cfljax.data import SOURCES
 from cfljax.data.prepare import COMMON_SETS, HUB_SETS
 from cfljax.data.sources import FileOptions
 from cfljax.federation import PARTITIONS, VIEWS
-from cfljax.federation.presets import PRESETS
+from cfljax.federation.options import DriftOptions
+from cfljax.federation.views import PRESETS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
 from cfljax.registry import Registry
@@ -31,10 +32,10 @@ EXAMPLES = """  python -m cfljax.schema > spec.schema.json      then write #:sch
 
 TABLES: dict[str, type] = {
     "data.new_clients": data.NewClients,
-    "data.drift": drift.DriftOptions,
+    "data.drift": DriftOptions,
     **{f"train.{name}": options for name, options in train.TABLES.items()},
     "train.privacy.choice": transit.Choice,
-    "train.server": server.Server,
+    "train.server": train_tables.Server,
     "train.plan": train.Forced,
     "search": search.Search,
 }

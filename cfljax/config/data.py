@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfljax.config.drift import read_drift, write_drift
 from cfljax.config.frozen import canonical, to_essential, to_plain
-from cfljax.config.views import read_views
+from cfljax.config.views import read_drift, read_views, write_drift
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.federation import PARTITIONS
 from cfljax.federation.options import Crossed, DriftOptions, GroupView

@@ -9,16 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from cfljax.config.asynchronous import check_buffer
 from cfljax.config.data import Data
 from cfljax.config.layers import EXCLUSIVE, SIBLINGS_KEY, lay_options, need_table
-from cfljax.config.parts import check_parts
-from cfljax.config.rules import Combination, Rule
+from cfljax.config.rules import Combination, Rule, check_parts, check_start
 from cfljax.config.run import Run, merge_equal
-from cfljax.config.start import check_start
-from cfljax.config.stop import check_stop
 from cfljax.config.tables import RESERVED_KEYS, Draft, make_data_drafts, make_method_draft, make_model_drafts, make_train_drafts
 from cfljax.config.train import Train
+from cfljax.config.train_tables import check_buffer, check_stop
 from cfljax.config.values import MAX_RUNS, Field, expand_axis, list_fields
 from cfljax.errors import SpecError, suggest
 from cfljax.methods import METHODS

@@ -16,7 +16,7 @@ _NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses, which are not
 
 def list_optimisers(server: bool = False) -> dict[str, dict[str, Value]]:
     """Return optax's optimisers with their arguments beside the learning rate, and the defaults. `server`: also servers' own."""
-    from cfljax.round.fedopt import PRINTED
+    from cfljax.round.stages.server import PRINTED
 
     found: dict[str, dict[str, Value]] = {}
     for name, thing in ({each: getattr(optax, each) for each in dir(optax)} | (PRINTED if server else {})).items():
@@ -31,7 +31,7 @@ def list_optimisers(server: bool = False) -> dict[str, dict[str, Value]]:
 @functools.lru_cache(maxsize=64)
 def count_state(name: str, arguments: Table) -> int:
     """Return roughly how many numbers the optimiser stores per parameter: 2 for Adam."""
-    from cfljax.round.fedopt import maker
+    from cfljax.round.stages.server import maker
 
     size = 1 << 12
     state = jax.eval_shape(maker(name)(0.1, **arguments).init, jax.ShapeDtypeStruct((size,), "float32"))
@@ -41,7 +41,7 @@ def count_state(name: str, arguments: Table) -> int:
 @functools.lru_cache(maxsize=64)
 def _trace_step(name: str, arguments: Table) -> None:
     """Trace a first step: optax checks many arguments only then."""
-    from cfljax.round.fedopt import maker
+    from cfljax.round.stages.server import maker
 
     def step(params: Value) -> Value:
         made = maker(name)(0.1, **arguments)

@@ -8,13 +8,17 @@ does an integer range such as "0:3". Options that a combination leaves at their 
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import NamedTuple
 
+from cfljax.config.data import Data
 from cfljax.config.tables import Point
+from cfljax.config.train import Train, read_frozen
 from cfljax.config.values import parse_range
 from cfljax.errors import SpecError, suggest
 from cfljax.methods import METHODS
-from cfljax.registry.options import Table, Value, show
+from cfljax.registry.options import Options, Table, Value, show
+from cfljax.round.config import MethodConfig
 
 _PARTS = ("data", "model", "train", "method", "seed")
 _ABSENT = object()
@@ -136,3 +140,55 @@ def _is_same(value: Value, wanted: Value) -> bool:
     if isinstance(value, bool) != isinstance(wanted, bool):
         return False
     return bool(value == wanted)
+
+
+Pairs = tuple[tuple[str, str], ...]  # (name of a part, its kind) for each part that is named
+
+
+def list_pairs(options: MethodConfig, train: Train) -> Pairs:
+    """Return the parts of a run: from `train.parts` and `train.freeze`, or the method's own; () if models are shared whole."""
+    return options.parts or (*(train.parts or {}).items(), *((name, "frozen") for name in read_frozen(train.freeze) or ()))
+
+
+def stay_home(options: MethodConfig, train: Train) -> bool:
+    """Return whether parts of the models stay with the clients."""
+    return any(kind == "client" for _, kind in list_pairs(options, train))
+
+
+def check_parts(label: str, options: MethodConfig, train: Train) -> None:
+    """Reject a part that is both shared and frozen, and FedNova of what everybody shares."""
+    for part, kind in list_pairs(options, train):
+        if kind == "all" and getattr(options, "average", "") == "nova":
+            why = f'a part that all clients share is not averaged by steps; make it {part} = "cluster", or take average = "samples"'
+            raise SpecError(f'method.{label}.average = "nova" with train.parts.{part} = "all": {why}')
+    if twice := (train.parts or {}).keys() & set(read_frozen(train.freeze) or ()):
+        raise SpecError(f'train.freeze = "{min(twice)}": train.parts lists it too, but a frozen part is not shared; leave out one')
+
+
+def check_start(label: str, options: MethodConfig, model: Options, train: Train, data: Data) -> None:
+    """Reject a start from a file that is missing, or that parameters which do not train would need."""
+    from cfljax.models.options import common_options  # with JAX
+
+    common = common_options(model)
+    weights, frozen = common.weights, common.frozen
+    if weights is not None and not Path(weights).expanduser().is_file():
+        raise SpecError(f'model.weights = "{weights}": there is no such file')
+    if frozen and not weights:
+        raise SpecError(
+            f'model.frozen = "{frozen}": freezes the body of a pretrained model; give model.weights, or take train.freeze'
+        )
+    if train.lora and not weights:
+        raise SpecError("train.lora: adapts a pretrained model; give model.weights")
+    if frozen and train.lora:
+        raise SpecError(f'model.frozen = "{frozen}": train.lora freezes all but its adapters; leave out one')
+    if frozen and data.drift is not None:
+        raise SpecError(f'model.frozen = "{frozen}": data.drift changes the inputs of its features; take train.freeze')
+    if frozen and getattr(model, "predict", "last") == "every":
+        raise SpecError(f'model.frozen = "{frozen}": its features are of the last token; take model.predict = "last"')
+    if frozen and (train.divided_by or options.parts):
+        what = train.divided_by or f"method.{label}"
+        raise SpecError(
+            f'model.frozen = "{frozen}": {what} needs the parts of the model, of which only the head is left; leave out one'
+        )
+    if common.jitter and not weights:
+        raise SpecError(f"model.jitter = {common.jitter}: is noise on pretrained weights; give model.weights")

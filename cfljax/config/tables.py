@@ -16,7 +16,7 @@ from cfljax.config.train import Train
 from cfljax.config.values import Field, Range, expand_axis, list_fields, to_list
 from cfljax.errors import CfljaxError, SpecError, suggest
 from cfljax.federation import PARTITIONS
-from cfljax.federation.presets import PRESETS
+from cfljax.federation.views import PRESETS
 from cfljax.methods import METHODS
 from cfljax.registry.options import Options, Table, Value, check, show
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.config import transit
-from cfljax.config.asynchronous import Asynchronous, check_asynchronous
-from cfljax.config.clock import Clock
 from cfljax.config.frozen import FrozenTable
 from cfljax.config.optimisers import check_optimiser
-from cfljax.config.server import Server, read_server
-from cfljax.config.stop import Stop
+from cfljax.config.train_tables import Asynchronous, Clock, Server, Stop, check_asynchronous, read_server
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, Value, check, option, show
 

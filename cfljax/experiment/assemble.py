@@ -11,10 +11,10 @@ import numpy as np
 
 from cfljax import data, keys, models
 from cfljax.config import Run
-from cfljax.config.asynchronous import check_buffer
 from cfljax.config.frozen import canonical
-from cfljax.config.parts import Pairs, list_pairs
+from cfljax.config.rules import Pairs, list_pairs
 from cfljax.config.train import Lora
+from cfljax.config.train_tables import check_buffer
 from cfljax.config.transit import keeps_dropped
 from cfljax.devices import compiled
 from cfljax.devices.machine import Machine, make_mesh
@@ -27,6 +27,8 @@ from cfljax.experiment.execution import choose
 from cfljax.experiment.features import compute_features
 from cfljax.experiment.federations import (
     FederationKey,
+    check_labels,
+    check_mixture,
     device_federation,
     federation_of,
     flatten_samples,
@@ -34,9 +36,8 @@ from cfljax.experiment.federations import (
     key_of,
     sample_shape,
 )
-from cfljax.experiment.several import check_labels, check_mixture
-from cfljax.federation.devices import make_devices
 from cfljax.federation.pack import count_bytes
+from cfljax.federation.traces import make_devices
 from cfljax.lazy import jax
 from cfljax.local.parts import divide_model, sends_statistics
 from cfljax.local.products import compute_grams

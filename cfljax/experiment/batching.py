@@ -12,11 +12,11 @@ import numpy as np
 
 from cfljax.config.frozen import FrozenTable, canonical
 from cfljax.config.optimisers import count_state
-from cfljax.config.parts import stay_home
+from cfljax.config.rules import stay_home
 from cfljax.config.run import Run
 from cfljax.config.transit import keeps_dropped
 from cfljax.errors import SpecError
-from cfljax.local.lanes import choose_block
+from cfljax.local.queue import choose_block
 from cfljax.registry.options import Value, drop_traced, list_traced
 
 if TYPE_CHECKING:

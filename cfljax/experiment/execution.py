@@ -7,15 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.config import Run
-from cfljax.config.parts import list_pairs
+from cfljax.config.rules import list_pairs
 from cfljax.config.train import Forced
 from cfljax.devices.machine import TYPICAL, Machine, Speed, speed_file
-from cfljax.local import lanes, predict
+from cfljax.local import predict, queue
 from cfljax.local.gram import first_layer
-from cfljax.local.lanes import choose_block
 from cfljax.local.parts import ModelParts, divide_model
 from cfljax.local.products import GRAM_SIZES, count_bytes, gram_sizes
-from cfljax.local.queue import choose_lanes
+from cfljax.local.queue import choose_block, choose_lanes
 from cfljax.local.schedule import Work
 from cfljax.types import Federation, Model, Plan
 
@@ -57,13 +56,13 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
     plain = run.train.optimizer == "sgd" and not (run.options.own_steps or head or run.train.keeps_state)
     layer = predict.layer_shape(model, _parts(run, model)) if plain else None
     counts, longest = np.asarray(federation.train.count), federation.train.longest
-    steps = lanes.typical_steps(np.where(counts > 0, predict.count_steps(work, counts), 0), -(-participants // devices))
-    width = 1 if machine.sequential else lanes.choose_width(steps, stream)
+    steps = queue.typical_steps(np.where(counts > 0, predict.count_steps(work, counts), 0), -(-participants // devices))
+    width = 1 if machine.sequential else queue.choose_width(steps, stream)
     width = width if forced.lanes is None else forced.lanes
     alike = bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts))
     plan = Plan(width, 0, stream, alike, on_cpu=machine.sequential, asks_host=machine.backend == "gpu")
     if not machine.sequential and devices == 1 and forced.lanes is None:
-        of_all_runs = lanes.typical_steps(np.where(counts > 0, predict.count_steps(work, counts), 0), runs * participants)
+        of_all_runs = queue.typical_steps(np.where(counts > 0, predict.count_steps(work, counts), 0), runs * participants)
         plan = plan._replace(queue=choose_lanes(of_all_runs.tolist()))
     dense = plan.on_cpu and first_layer(model) is not None
     short = dense and run.train.rounds * predict.predict_seconds(model, work, counts, steps) < SHORT
@@ -134,7 +133,7 @@ def explain(label: str, choice: Choice) -> str:
     block = min(plan.stream or len(choice.steps), len(choice.steps))  # the most clients whose updates a device holds at once
     width = min(plan.lanes or block, block)
     how = "one after another" if plan.sequential else f"{width} at a time side by side"
-    widths = [each for each in (width, block, lanes.MIN_LANES, 1) if each <= block]
+    widths = [each for each in (width, block, queue.MIN_LANES, 1) if each <= block]
     predicted = "" if plan.sequential else _predicted_rounds(choice, widths)
     lines.append(f"  clients {how}, dealt to {choice.devices} device{'s' if choice.devices > 1 else ''}{predicted}")
     if choice.by_steps is None or choice.by_gram is None:
@@ -162,7 +161,7 @@ def _predicted_rounds(choice: Choice, widths: list[int]) -> str:
     """Predict the steps of a round with these numbers of clients side by side."""
     words, real = [], max(int(choice.steps.sum()), 1)
     for width in dict.fromkeys(widths):
-        packed = lanes.pack(choice.steps, width, choice.plan.stream)
+        packed = queue.pack(choice.steps, width, choice.plan.stream)
         idle = (
             f" (of all that is computed {1 - real / packed.computed:.0%} is for clients that are done)"
             if packed.computed > real

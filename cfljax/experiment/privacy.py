@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cfljax.config import Run
-from cfljax.config.parts import stay_home
+from cfljax.config.rules import stay_home
 from cfljax.config.transit import INSTALL_COMMAND, keeps_dropped
 from cfljax.errors import SpecError
 from cfljax.types import Federation

@@ -1,4 +1,4 @@
-"""HOST. Hold out a part of each client's training samples for validation: to choose settings and to stop runs."""
+"""HOST. What is held out: a part of each client's training samples for validation, and clients that never train."""
 
 from __future__ import annotations
 
@@ -72,3 +72,25 @@ def drop_held(rows: np.ndarray, held: Rows, origin: np.ndarray | None = None) ->
     """Return the rows of a client whose samples are not held out for any other client."""
     sample = (lambda each: each) if origin is None else (lambda each: origin[each])
     return rows[~np.isin(sample(rows), sample(np.concatenate(held)))]
+
+
+_TAG_NEW = 0x6E6577
+
+
+def draw_newcomers(sizes: Sequence[int], share: float, seed: int) -> np.ndarray:
+    """Draw which clients are newcomers, bool[C]: this share of those with training samples (`sizes` i[C]), at least one."""
+    training = np.flatnonzero(np.asarray(sizes) > 0)
+    number = max(1, round(share * len(training)))
+    if number >= len(training):
+        raise SpecError(f"data.new_clients.share = {share}: {len(training)} clients have training samples, and none would train")
+    new = np.zeros(len(sizes), bool)
+    new[np.random.default_rng([seed, _TAG_NEW]).permutation(training)[:number]] = True
+    return new
+
+
+def keep_shots(train: Sequence[np.ndarray], new: np.ndarray, shots: int, seed: int) -> list[np.ndarray]:
+    """Reduce each newcomer's training rows to `shots` of them, drawn at random; a newcomer with fewer keeps all."""
+    return [
+        np.asarray(rows)[np.sort(np.random.default_rng([seed, _TAG_NEW, at]).permutation(len(rows))[:shots])] if new[at] else rows
+        for at, rows in enumerate(train)
+    ]

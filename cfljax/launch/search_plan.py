@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from cfljax.config import Run, Spec
 from cfljax.config.frozen import canonical
 from cfljax.errors import SpecError
-from cfljax.launch import halving
 from cfljax.registry.options import Table, show
 
 
@@ -46,7 +49,7 @@ class Plan(NamedTuple):
 def plan_search(spec: Spec, metric: str = "val_accuracy", budget: float | None = None) -> Plan:
     """Plan the search that a spec describes; raise a SpecError if there can be none. `budget`: whole runs, all methods together."""
     search = spec.search
-    if metric not in halving.METRICS:
+    if metric not in METRICS:
         test = metric.startswith(("accuracy", "loss"))
         why = "is measured on test data, which may not be used for a choice" if test else "is not a metric to choose by"
         raise SpecError(f"--metric {metric}: {why}; take val_accuracy, val_loss or train_loss")
@@ -54,7 +57,7 @@ def plan_search(spec: Spec, metric: str = "val_accuracy", budget: float | None =
     if metric.startswith("val_") and not all(getattr(run.data, "validation", None) for run in runs):
         raise SpecError(f"--metric {metric}: needs validation samples; add data.validation = 0.1")
     rounds, every = (_one(runs, name) for name in ("rounds", "eval_every"))
-    steps = halving.rungs(search.first, search.reduce, rounds, every)
+    steps = rungs(search.first, search.reduce, rounds, every)
     groups = _groups(runs)
     if budget is not None:
         groups = _limit_settings(groups, steps, search.reduce, budget * rounds / len(groups) / len(search.seeds), budget)
@@ -113,8 +116,57 @@ def canonical_data(run: Run) -> str:
 
 def _limit_settings(groups: list[Group], steps: list[int], reduce: int, rounds: float, budget: float) -> list[Group]:
     """Return the groups with as many of their settings as this number of rounds for each seed allows."""
-    number = halving.affordable(max(len(group.settings) for group in groups), steps, reduce, rounds)
+    number = affordable(max(len(group.settings) for group in groups), steps, reduce, rounds)
     if not number:
         least = len(groups) * len(groups[0].settings[0].runs)
         raise SpecError(f"--budget {budget:g}: one setting of each method takes {least} runs; give at least that")
-    return [group._replace(settings=[group.settings[i] for i in halving.drawn(len(group.settings), number)]) for group in groups]
+    return [group._replace(settings=[group.settings[i] for i in drawn(len(group.settings), number)]) for group in groups]
+
+
+METRICS = {"val_accuracy": 1, "val_loss": -1, "train_loss": -1}
+"""What settings may be chosen by -> 1: the higher the better, −1: the lower. None is measured on test data."""
+
+
+def rungs(first: int, reduce: int, rounds: int, eval_every: int = 1) -> list[int]:
+    """Return the rounds at which settings are compared: first, first · reduce, … and `rounds`, each a round with an evaluation."""
+    found, at = [], first
+    while (rung := -(-at // eval_every) * eval_every) < rounds:
+        found.append(rung)
+        at *= reduce
+    return [*dict.fromkeys(found), rounds]
+
+
+def counts(settings: int, steps: int, reduce: int) -> list[int]:
+    """Return how many settings are trained to each of the rungs: one of `reduce` goes on, at least one."""
+    found = [settings]
+    while len(found) < steps:
+        found.append(max(1, found[-1] // reduce))
+    return found
+
+
+def cost(settings: int, steps: Sequence[int], reduce: int) -> int:
+    """Return the rounds of all settings together, with one seed."""
+    lengths = np.diff([0, *steps])
+    return int(np.dot(counts(settings, len(steps), reduce), lengths))
+
+
+def affordable(settings: int, steps: Sequence[int], reduce: int, budget: float) -> int:
+    """Return the most settings, up to `settings`, whose rounds are within the budget; 0 if even one is not."""
+    return max((n for n in range(1, settings + 1) if cost(n, steps, reduce) <= budget), default=0)
+
+
+def drawn(settings: int, number: int) -> list[int]:
+    """Choose the settings that are tried, in their order: all, or this number of them at random, the same ones each time."""
+    if number >= settings:
+        return list(range(settings))
+    return sorted(np.random.default_rng([settings, number]).permutation(settings)[:number].tolist())
+
+
+def best(scores: Sequence[float | None], sign: int, number: int) -> list[int]:
+    """Return the positions of the best scores, best first; earlier ones first among equals. None and NaN are the worst."""
+
+    def rank(i: int) -> float:
+        score = scores[i]
+        return math.inf if score is None or math.isnan(score) else -sign * score
+
+    return sorted(range(len(scores)), key=rank)[:number]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from cfljax.config import Run, Spec
 from cfljax.config.run import merge_equal
 from cfljax.errors import SpecError
-from cfljax.launch import halving
+from cfljax.launch import search_plan
 from cfljax.launch.rung import Curve
 from cfljax.launch.search_plan import Plan, Setting
 from cfljax.registry.options import Table
@@ -53,9 +53,9 @@ def select_climbing(group: Table, at: int, plan: Plan) -> list[int]:
     if at == 0:
         return list(range(len(settings)))
     before = select_climbing(group, at - 1, plan)
-    number = halving.counts(len(settings), len(plan.steps), plan.reduce)[at]
+    number = search_plan.counts(len(settings), len(plan.steps), plan.reduce)[at]
     scores = [settings[i]["scores"][at - 1] for i in before]
-    return [before[i] for i in halving.best(scores, halving.METRICS[plan.metric], number)]
+    return [before[i] for i in search_plan.best(scores, search_plan.METRICS[plan.metric], number)]
 
 
 def count_rounds_left(plan: Plan, table: Table) -> int:
@@ -64,7 +64,7 @@ def count_rounds_left(plan: Plan, table: Table) -> int:
     total = 0
     for group in table["groups"]:
         runs, done = len(group["settings"][0]["runs"]), max(len(each["scores"]) for each in group["settings"])
-        numbers = halving.counts(len(group["settings"]), len(plan.steps), plan.reduce)
+        numbers = search_plan.counts(len(group["settings"]), len(plan.steps), plan.reduce)
         total += runs * sum(n * length for n, length in list(zip(numbers, lengths, strict=True))[done:])
     return total
 
@@ -89,7 +89,7 @@ def choose_best(plan: Plan, table: Table) -> list[Setting | None]:
     for group, written in zip(plan.groups, table["groups"], strict=True):
         first = select_climbing(written, last, plan)
         scores = [written["settings"][i]["scores"][last] for i in first]
-        (at,) = halving.best(scores, halving.METRICS[plan.metric], 1)
+        (at,) = search_plan.best(scores, search_plan.METRICS[plan.metric], 1)
         found.append(group.settings[first[at]] if scores[at] is not None else None)
     return found
 

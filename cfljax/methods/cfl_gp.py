@@ -25,7 +25,7 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.devices.quick import quick_jit
+from cfljax.devices.compiled import quick_jit
 from cfljax.kernels.kmeans import kmeans
 from cfljax.lazy import jnp
 from cfljax.round.recipes import AVERAGES, Before, Begun, Clustered, State, entry, first_models, option, similarity

@@ -40,7 +40,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax import keys
-from cfljax.devices.quick import quick_jit
+from cfljax.devices.compiled import quick_jit
 from cfljax.errors import SpecError
 from cfljax.kernels.choose import random_of
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group

@@ -23,7 +23,7 @@ import functools
 
 import numpy as np
 
-from cfljax.devices.quick import quick_jit
+from cfljax.devices.compiled import quick_jit
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members

@@ -6,7 +6,7 @@ import functools
 
 from cfljax.lazy import custom_vjp, jax, jnp
 from cfljax.models import windows
-from cfljax.models.pixels import Around, convolve_by_xla, padding_of
+from cfljax.models.blocks import Around, convolve_by_xla, padding_of
 
 CONVOLUTIONS = ("auto", "patches", "native", "windows")
 TILE_FLOATS = 1 << 17

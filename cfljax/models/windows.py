@@ -5,7 +5,7 @@ each with its own kernel, on a GPU, where XLA's own convolutions of several kern
 from __future__ import annotations
 
 from cfljax.lazy import custom_vjp, custom_vmap, jax, jnp
-from cfljax.models.pixels import convolve_by_xla, padding_of, shift_images
+from cfljax.models.blocks import convolve_by_xla, padding_of, shift_images
 
 
 @custom_vjp(nondiff_argnums=(2,))

@@ -13,12 +13,11 @@ from collections.abc import Iterable
 from importlib.resources import files
 
 from cfljax.registry.options import Table
-from cfljax.report import page_tests, tables, tuning
+from cfljax.report import page_data, tables, tuning
 from cfljax.report.comparison import Column, Row, headline, headline_of, seconds
 from cfljax.report.configurations import Unit, option_of
 from cfljax.report.curves import MOST_CURVES
-from cfljax.report.page_data import page_json
-from cfljax.report.page_tests import escaped
+from cfljax.report.page_data import escaped, page_json
 from cfljax.report.report_data import ReportData
 from cfljax.store import busy
 from cfljax.store.tuned import read_search
@@ -41,7 +40,7 @@ def page(data: ReportData, live: bool = False) -> str:
         "table": _write_table(data),
         "notes": _write_notes(data),
         "tuning": "".join(tuning.section(table) for table in map(read_search, data.collected.stores) if table is not None),
-        "tests": page_tests.tests(data.table),
+        "tests": page_data.tests(data.table),
         "drawn": escaped(_note_drawn(data)),
         "stopped": _note_stopped(data),
         "one_seed": "One seed per method." if any(len(c.units) > 1 for c in data.drawn) else "",

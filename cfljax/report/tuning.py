@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from cfljax.registry.options import Table, show
-from cfljax.report.page_tests import escaped
+from cfljax.report.page_data import escaped
 from cfljax.report.tables import align, printable
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ WIDTH, HEIGHT, LEFT, BELOW = 560.0, 200.0, 46.0, 26.0
 
 def dry_run(plan: Plan) -> str:
     """Say what a search would try, and what it would cost."""
-    from cfljax.launch import halving
+    from cfljax.launch import search_plan
 
     rounds, lines = plan.steps[-1], []
     for group in plan.groups:
         seeds, settings = len(group.settings[0].runs), len(group.settings)
-        numbers = halving.counts(settings, len(plan.steps), plan.reduce)
+        numbers = search_plan.counts(settings, len(plan.steps), plan.reduce)
         climb = ", ".join(f"{n} to round {step}" for n, step in zip(numbers, plan.steps, strict=True))
-        cost = seeds * halving.cost(settings, plan.steps, plan.reduce) / rounds
+        cost = seeds * search_plan.cost(settings, plan.steps, plan.reduce) / rounds
         name = " ".join(filter(None, (group.label, group.data)))
         lines.append(
             f"{name}: {settings} settings of {seeds} seed{'s' if seeds > 1 else ''}: {climb}; as much as {cost:.1f} whole runs"

@@ -142,7 +142,7 @@ class KeptModels:
     def export_clusters(self, folder: str | os.PathLike[str], layout: str = "jax") -> Path:
         """Write who is in which cluster, and the models of all clusters that have clients, to a new folder for other programs:
         `clusters.json` and a `cluster_K.npz` each. `layout` as for `export`."""
-        from cfljax.results.clusters import write_clusters
+        from cfljax.results.export import write_clusters
 
         models, labels = (predict.need(kept, what, self.run) for kept, what in ((self.models, "models"), (self.labels, "labels")))
         clients = predict.clusters_of(self._scene, models, labels)

@@ -7,7 +7,7 @@ import functools
 
 import numpy as np
 
-from cfljax.devices.quick import quick_jit
+from cfljax.devices.compiled import quick_jit
 from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix, madc
 from cfljax.kernels.kmeans import kmeans

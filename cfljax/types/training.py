@@ -45,7 +45,7 @@ class Plan(NamedTuple):
 
     lanes: int = 1
     """How many clients train side by side at a time. 1, one after another, is fastest on a CPU. Larger numbers come from
-    `cfljax.local.lanes`. 0: all participants."""
+    `cfljax.local.queue`. 0: all participants."""
     gram: int = 0
     """Clients of at most this number of samples are trained on their Gram matrix (`cfljax.local.gram`) if that is exact."""
     stream: int = 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cfljax.data import tokens
-from cfljax.data.sound import log_mel, triangles
+from cfljax.data.importing_sounds import log_mel, triangles
 from cfljax.errors import DataError
 
 TEXTS = [

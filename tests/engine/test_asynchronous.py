@@ -10,7 +10,7 @@ import pytest
 from cfljax import keys
 from cfljax.engine.settings import Asynchronous
 from cfljax.errors import SpecError
-from cfljax.federation.devices import make_devices
+from cfljax.federation.traces import make_devices
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.round.common import first_models

@@ -12,7 +12,7 @@ from cfljax import keys
 from cfljax.engine import wall
 from cfljax.errors import SpecError
 from cfljax.federation import cohort
-from cfljax.federation.devices import make_devices
+from cfljax.federation.traces import make_devices
 from cfljax.local.meter import meter_steps
 from cfljax.round.common import traffic
 from cfljax.types import Traffic

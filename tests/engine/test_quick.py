@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cfljax.config import read_spec
-from cfljax.devices import quick
+from cfljax.devices import compiled as quick
 from cfljax.devices.compiled import compile_later
 from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.engine.simulate import simulate

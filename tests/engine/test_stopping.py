@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from cfljax.engine.history import Watch
 from cfljax.engine.settings import Assembled, Settings, Stop
 from cfljax.engine.simulate import simulate
-from cfljax.engine.stopping import Watch
 from cfljax.federation.validation import hold_out
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS

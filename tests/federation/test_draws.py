@@ -7,7 +7,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.federation import cohort, drift
-from cfljax.federation.devices import make_devices
+from cfljax.federation.traces import make_devices
 from cfljax.kernels.choose import reseed_empty
 from cfljax.local.send import Sending, _draw_luck, server_rule
 from cfljax.methods.fedbcd import step_counts

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from cfljax.errors import SpecError
-from cfljax.federation.devices import make_devices
-from cfljax.federation.traces import read_trace
+from cfljax.federation.traces import make_devices, read_trace
 from tests.reference.clock import trace_at
 
 WRONG = {

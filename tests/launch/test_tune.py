@@ -11,7 +11,8 @@ from cfljax.commands import tune as command
 from cfljax.config import read_spec
 from cfljax.devices.machine import describe_machine
 from cfljax.errors import SpecError, StoreError
-from cfljax.launch import halving, rung
+from cfljax.launch import rung
+from cfljax.launch import search_plan as halving
 from cfljax.launch.batch import run_batch
 from cfljax.launch.search_plan import plan_search
 from cfljax.store import Store

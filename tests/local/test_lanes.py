@@ -14,7 +14,7 @@ from cfljax.config import read_spec
 from cfljax.devices import spread
 from cfljax.errors import SpecError
 from cfljax.experiment import assemble, execution
-from cfljax.local import lanes
+from cfljax.local import queue as lanes
 from cfljax.local.rounds import Mixing, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.types import Jobs, Plan

@@ -15,7 +15,7 @@ from cfljax import __version__
 from cfljax.commands import cli
 from cfljax.commands.completion import SHELLS, words_of
 from cfljax.federation import PARTITIONS
-from cfljax.federation.presets import PRESETS
+from cfljax.federation.views import PRESETS
 from tests.packaging.own import forgotten
 
 

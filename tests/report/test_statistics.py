@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import f, friedmanchisquare, t
 
-from cfljax.report import page_tests, tables, tested, tuning, write
+from cfljax.report import page_data, tables, tested, tuning, write
 from cfljax.report.comparison import headline, rows
 from cfljax.report.configurations import DISPLAYED, collect
 from cfljax.report.critical_difference import MOST, WIDTH, picture, svg
@@ -138,12 +138,12 @@ def test_all_forms_have_intervals_and_tests(tmp_path):
     shown = f"[{100 * low:.1f}, {100 * high:.1f}]"
     for form in (tables.terminal, tables.markdown, tables.latex):
         assert shown in form(table)
-    page, over = page_tests.tests(table), tested.mean_ranks(table)
+    page, over = page_data.tests(table), tested.mean_ranks(table)
     assert over.names[-1] == "Local only" and over.data_sets == 3
     assert "fig-ranks" in page and "Friedman" in page and "Hedges" in page
     latex = tested.latex(table)
     assert latex.count(r"\midrule") == 3 and all(ord(c) < 128 for c in latex)
-    assert tested.markdown([]) == "" and page_tests.tests([]) == "" and tested.sentence([]) == ""
+    assert tested.markdown([]) == "" and page_data.tests([]) == "" and tested.sentence([]) == ""
 
 
 def test_validation_is_the_headline_where_there_is_one(tmp_path):
@@ -184,7 +184,7 @@ def test_a_row_of_which_runs_diverged_has_no_star_no_rank_and_a_word_in_every_fo
     assert tested.mean_ranks(table) is None or row.configuration.called not in tested.mean_ranks(table).names
     words = "3 diverged of 6 runs"
     assert words in tested.sentence(table) and words not in tested.sentence(whole)
-    assert words in tested.markdown(table) and words in tested.latex(table) and words in page_tests.tests(table)
+    assert words in tested.markdown(table) and words in tested.latex(table) and words in page_data.tests(table)
     assert "not compared: 1 of" in tables.terminal(table) and "not compared: 1 of" in tables.markdown(table)
     assert sum(row.cells["accuracy_last"].best for row in table) == 3
 
@@ -193,7 +193,7 @@ def test_the_sentence_names_no_survivor_as_the_best(tmp_path):
     best, _, table = survivors(tmp_path, ("digits",))
     said, best = tested.sentence(table), DISPLAYED[best]
     assert f"{best} is significantly better" not in said and f"{best} (3 diverged of 6 runs)" in said
-    assert f'">{best}' not in page_tests.tests(table)
+    assert f'">{best}' not in page_data.tests(table)
 
 
 def test_rows_that_all_lost_runs_are_not_compared(tmp_path):

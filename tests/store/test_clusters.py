@@ -57,7 +57,7 @@ def test_a_folder_that_exists_is_left_as_it_is_and_a_failure_leaves_none(result,
     (tmp_path / "there").mkdir()
     with pytest.raises(StoreError, match="there: exists already"):
         result.export_clusters(tmp_path / "there")
-    monkeypatch.setattr("cfljax.results.clusters.json.dumps", lambda *_: 1 / 0)  # after the models, before the index
+    monkeypatch.setattr("cfljax.results.export.json.dumps", lambda *_: 1 / 0)  # after the models, before the index
     with pytest.raises(ZeroDivisionError):
         result.export_clusters(tmp_path / "new")
     assert [f.name for f in tmp_path.iterdir()] == ["there"]

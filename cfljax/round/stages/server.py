@@ -11,7 +11,7 @@ Readings:
 - Clusters that are made between rounds. Paper: none. Here: one takes over the optimiser's state of the cluster whose model it
   begins with, of several its own place or the first; one with a model of its own begins without.
 - FedAdam, FedYogi, FedAdagrad. Paper: no bias correction, b2 = 0.99, v begins at τ², steps m / (√v + τ) with τ = 1e-3. Here: the
-  same, in `round/fedopt.py`. Option: `name = "fedadam"`, and so on; optax's `adam`, `yogi` and `adagrad` differ.
+  same, in `round/stages/server.py`. Option: `name = "fedadam"`, and so on; optax's `adam`, `yogi` and `adagrad` differ.
 - Parts (`train.parts`). Paper: whole models. Here: what everybody shares is moved by one optimiser of its own, what a cluster
   shares by the cluster's, and what stays with a client is left alone.
 
@@ -32,7 +32,6 @@ from cfljax.local.parts import ALL, CLIENT, CLUSTER, FROZEN, ModelParts
 from cfljax.local.solver import Solver
 from cfljax.models.flat import mark_statistics
 from cfljax.round.config import MethodConfig
-from cfljax.round.fedopt import maker
 from cfljax.round.stages import Stage
 from cfljax.types import Array, Federation, Hyper, Info, Model, Tree
 
@@ -141,3 +140,46 @@ def _division(
         return jax.vmap(model.ravel)(jax.tree.unflatten(structure, changed))
 
     return pick, put
+
+
+class Moments(NamedTuple):
+    """The state of the optimiser."""
+
+    m: Tree
+    v: Tree
+
+
+def fedadam(learning_rate: float | Array, b1: float = 0.9, b2: float = 0.99, tau: float = 1e-3) -> Any:
+    """FedAdam: v ← b2 · v + (1 − b2) · g²."""
+    return _made(learning_rate, b1, tau, lambda v, square: b2 * v + (1 - b2) * square)
+
+
+def fedyogi(learning_rate: float | Array, b1: float = 0.9, b2: float = 0.99, tau: float = 1e-3) -> Any:
+    """FedYogi: v ← v − (1 − b2) · g² · sign(v − g²)."""
+    return _made(learning_rate, b1, tau, lambda v, square: v - (1 - b2) * square * jnp.sign(v - square))
+
+
+def fedadagrad(learning_rate: float | Array, b1: float = 0.0, tau: float = 1e-3) -> Any:
+    """FedAdagrad: v ← v + g²."""
+    return _made(learning_rate, b1, tau, lambda v, square: v + square)
+
+
+PRINTED: dict[str, Callable[..., Any]] = {"fedadam": fedadam, "fedyogi": fedyogi, "fedadagrad": fedadagrad}
+
+
+def maker(name: str) -> Callable[..., Any]:
+    """Return the function that makes the optimiser with this name: one of `PRINTED`, or optax's."""
+    found: Callable[..., Any] = PRINTED[name] if name in PRINTED else getattr(optax, name)
+    return found
+
+
+def _made(rate: float | Array, b1: float, tau: float, second: Callable[[Array, Array], Array]) -> Any:
+    def init(params: Tree) -> Moments:
+        return Moments(jax.tree.map(jnp.zeros_like, params), jax.tree.map(lambda p: jnp.full_like(p, tau**2), params))
+
+    def update(grads: Tree, state: Moments, params: Tree = None) -> tuple[Tree, Moments]:  # noqa: ARG001 (optax's signature)
+        m = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.m, grads)
+        v = jax.tree.map(lambda v, g: second(v, g * g), state.v, grads)
+        return jax.tree.map(lambda m, v: -rate * m / (jnp.sqrt(v) + tau), m, v), Moments(m, v)
+
+    return optax.GradientTransformation(init, update)
