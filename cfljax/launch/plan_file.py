@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import sys
 from collections.abc import Callable
 
 from cfljax.config import Run, Spec
@@ -65,6 +66,14 @@ def make_plan(
     if before != json.loads(json.dumps(table)):
         store.write_plan(table)
     return batches, machine
+
+
+def choose_threads(store: Store, wanted: int | None) -> int:
+    """Return the threads of each task: as the folder was begun, with a line if `--cpus-per-task` asks for others; else 1."""
+    threads = int((store.read_plan() or {}).get("threads") or wanted or 1)
+    if wanted not in (None, threads):
+        print(f"cfljax: --cpus-per-task {wanted}: {store.folder} was begun with {threads}, and continues so", file=sys.stderr)
+    return threads
 
 
 def choose_mesh(store: Store, before: Table, wanted: Shape | None) -> Shape | None:

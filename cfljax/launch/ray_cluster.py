@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from cfljax.errors import SpecError
 from cfljax.experiment.batching import Batch
 from cfljax.launch import ray_task
 from cfljax.launch.batch import make_failed
+from cfljax.launch.plan_file import choose_threads
 from cfljax.launch.sweep import Options, Outcome, Worker, count_outcome, count_rounds, format_name, lay_down, start_progress
 from cfljax.launch.workers import WorkerError
 from cfljax.registry import Entry
@@ -44,11 +44,7 @@ class RayOptions:
 def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
     """Carry out the sweep on a Ray cluster. `workers`: tasks at a time of a Ray started for it (default: what cores allow)."""
     chosen = options.launcher if isinstance(options.launcher, RayOptions) else RayOptions()
-    before = store.read_plan() or {}
-    threads, devices = before.get("threads") or chosen.cpus_per_task or 1, before.get("devices", 1)
-    if chosen.cpus_per_task not in (None, threads):
-        begun = f"{store.folder} was begun with {threads}, and continues so"
-        print(f"cfljax: --cpus-per-task {chosen.cpus_per_task}: {begun}", file=sys.stderr)
+    threads, devices = choose_threads(store, chosen.cpus_per_task), (store.read_plan() or {}).get("devices", 1)
     with _connected(chosen, workers, threads) as cluster:
         order = _order(spec, options, arguments, threads, devices)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import secrets
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from cfljax.errors import CfljaxError, SpecError
 from cfljax.experiment.batching import Batch
 from cfljax.files import use_compilation_cache
 from cfljax.launch.batch import make_failed
-from cfljax.launch.plan_file import OTHERS, fingerprint, list_differences
+from cfljax.launch.plan_file import OTHERS, choose_threads, fingerprint, list_differences
 from cfljax.launch.sweep import Options, Outcome, Worker, count_outcome, count_rounds, format_name, lay_down, start_progress, work
 from cfljax.launch.workers import RelayedProgress, WorkerError
 from cfljax.registry import Entry
@@ -87,11 +88,12 @@ class Job:
     def compute(self, progress: RelayedProgress) -> None:
         """Do it."""
         progress.tell("begin")
-        use_cores(1)
+        store, options = Store(self.folder), Options(self.keep, quiet=True)
+        use_cores((store.read_plan() or {}).get("devices", 1))
         use_threads(self.threads)
         if self.cache:
             use_compilation_cache()
-        spec, store, options = read_spec(self.spec, self.sets), Store(self.folder), Options(self.keep, quiet=True)
+        spec = read_spec(self.spec, self.sets)
         if fingerprint(spec) != self.mark:
             raise SpecError(OTHERS)
         todo, machine = lay_down(spec, store, options, threads=self.threads)
@@ -104,8 +106,7 @@ class Job:
 def carry_out_by_slurm(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
     """Carry out the sweep on a Slurm cluster. `workers`: jobs of an array at a time (default: as many as Slurm allows)."""
     chosen = options.launcher if isinstance(options.launcher, SlurmOptions) else SlurmOptions()
-    plan = store.read_plan() or {"batches": []}
-    threads = plan.get("threads") or chosen.cpus_per_task or 1
+    plan, threads = store.read_plan() or {"batches": []}, choose_threads(store, chosen.cpus_per_task)
     executor = _make_executor(store, chosen, workers, threads)
     cache, folder = "--no-cache" not in arguments, str(store.folder.resolve())
     job = Job(spec.table, spec.sets, fingerprint(spec), folder, options.keep, cache, threads)
@@ -130,15 +131,17 @@ SLURM = Entry(SlurmOptions, carry_out_by_slurm)
 
 
 def _make_executor(store: Store, chosen: SlurmOptions, workers: int | None, threads: int) -> Value:
-    """Make submitit's executor; its files are in the results folder, which all machines must reach."""
+    """Make submitit's executor. Its files are in the results folder, which all machines must reach, and in a new folder there, as
+    they are pickles: nobody can have prepared them."""
     try:
         import submitit
     except ImportError:
         raise SpecError('--launcher slurm: submitit is not installed; pip install ".[slurm]" in the checkout') from None
     flags = chosen.flags()
     cluster, minutes = flags.pop("cluster"), int(flags.pop("time"))
+    folder = store.folder / "slurm" / secrets.token_hex(8)
     try:
-        executor = submitit.AutoExecutor(store.folder / "slurm", cluster=cluster, slurm_max_num_timeout=ALWAYS)
+        executor = submitit.AutoExecutor(folder, cluster=cluster, slurm_max_num_timeout=ALWAYS)
     except (RuntimeError, ValueError):
         why = "needs srun; start the sweep on a machine of the cluster, or try it with --slurm cluster=local"
         raise SpecError(f"--launcher slurm: --slurm cluster={cluster}: {why}") from None

@@ -37,7 +37,6 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "fedgroup": "cfljax.methods.fedgroup:fedgroup",
         "fesem": "cfljax.methods.fesem:fesem",
         "fesem_flexcfl": "cfljax.methods.fesem_flexcfl:fesem_flexcfl",
-        "fedclust": "cfljax.methods.fedclust:fedclust",
         "flux": "cfljax.methods.flux:flux",
         "wecfl": "cfljax.methods.wecfl:wecfl",
         "cfl_mgd": "cfljax.methods.cfl_mgd:cfl_mgd",

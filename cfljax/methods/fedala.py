@@ -82,9 +82,7 @@ class FedALA(AtHome):
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """From the mixture."""
         move, d = make_stepper(rule, LocalStep.of(hyper), ()), model.size
-
-        def begin(start: Tree, home: Array) -> Carry:
-            return start_at(rule, model.unravel(mixture(model.ravel(start), home)), None), home
+        first = lambda start, home: model.unravel(mixture(model.ravel(start), home))  # noqa: E731
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
             found = gradient(at[0].params)
@@ -93,7 +91,7 @@ class FedALA(AtHome):
         def end(at: Carry) -> tuple[Tree, Array]:
             return at[0].params, jnp.concatenate([model.ravel(at[0].params), at[1][d:-1], at[1][-1:] + 1])
 
-        return OwnSteps(begin, step, end)
+        return OwnSteps(lambda start, home: (start_at(rule, first(start, home), None), home), step, end)
 
 
 def mixture(w: Array, home: Array) -> Array:

@@ -34,7 +34,7 @@ PAPER = "Duan et al. 2021"
 
 @dataclasses.dataclass(frozen=True)
 class FeSEMFlexCFL(CountedConfig, Clustered):
-    """FeSEM of FedGroup's program: each client joins the centre nearest to its last weights."""
+    """FeSEM (FedGroup): each client joins the centre nearest to its last weights."""
 
     chooses, scores_on_server, compares = True, True, True
     vectors_kept = 1  # W_i

@@ -25,14 +25,14 @@ PAPER = "Wang et al. 2019"
 
 @dataclasses.dataclass(frozen=True)
 class FedAvgFT(FedAvg):
-    """FedAvg + fine-tuning: one global model, from which each client trains its own in the end."""
+    """FedAvg + FT: one global model, which each client fine-tunes in the end."""
 
     one_sum, finetune_steps = True, 50
 
 
 @dataclasses.dataclass(frozen=True)
 class FedProxFT(FedProx):
-    """FedProx + fine-tuning: FedProx's global model, from which each client trains its own in the end."""
+    """FedProx + FT: FedProx's global model, which each client fine-tunes in the end."""
 
     one_sum, finetune_steps = True, 50
 

@@ -43,14 +43,16 @@ class Moon(AtHome):
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """On the model that was sent; afterwards it is the last model."""
         move, (both, width) = make_stepper(rule, LocalStep.of(hyper), ()), with_features(model)
+        begin = lambda start, home: (start_at(rule, start, None), start, model.unravel(home))  # noqa: E731
 
-        def begin(start: Tree, home: Array) -> Carry:
-            return start_at(rule, start, None), start, model.unravel(home)
+        def unit(made: Array) -> Array:
+            z = made[:, :width]
+            return z * jax.lax.rsqrt(jnp.maximum(jnp.sum(z * z, axis=1, keepdims=True), 1e-16))
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
             def forward(params: Tree, x: Array, key: Array | None = None, mask: Array | None = None) -> Array:
                 made = both(params, x, key, mask)
-                near, far = (cosine(made[:, :width], both(other, x, key)[:, :width]) for other in at[1:])
+                near, far = (jnp.sum(unit(made) * unit(both(other, x, key)), axis=1) for other in at[1:])
                 return jnp.column_stack([made, hyper["mu"] * jax.nn.softplus((far - near) / hyper["tau"])])
 
             loss = lambda made, y: model.loss(made[:, width:-1], y) + made[:, -1]  # noqa: E731
@@ -58,12 +60,6 @@ class Moon(AtHome):
             return (move(at[0], found), *at[1:]), found.loss
 
         return OwnSteps(begin, step, lambda at: (at[0].params, model.ravel(at[0].params)))
-
-
-def cosine(a: Array, b: Array) -> Array:
-    """f32[B]: the cosines of the rows of f32[B, n]; 0 where one is zero."""
-    squares = jnp.sum(a * a, axis=1) * jnp.sum(b * b, axis=1)
-    return jnp.sum(a * b, axis=1) * jax.lax.rsqrt(jnp.maximum(squares, 1e-16))
 
 
 moon = entry("moon", Moon)

@@ -24,7 +24,7 @@ DISPLAYED = {
     "fedper": "FedPer", "lg_fedavg": "LG-FedAvg", "fedrep": "FedRep", "fedbabu": "FedBABU", "ocfl_zuziak": "OCFL (Zuziak)",
     "cfl_gp": "CFL-GP", "sr_fca": "SR-FCA", "fedgwc": "FedGWC", "adaptive_fedavg": "Adaptive-FedAvg", "fedrod": "FedRoD",
     "moon": "MOON", "fedala": "FedALA", "fedbn": "FedBN",
-    "wecfl": "WeCFL", "fedclust": "FedClust", "flux": "FLUX", "fesem_flexcfl": "FeSEM (FedGroup)",
+    "wecfl": "WeCFL", "flux": "FLUX", "fesem_flexcfl": "FeSEM (FedGroup)",
     "fedproto": "FedProto", "fedavg_ft": "FedAvg + FT", "fedprox_ft": "FedProx + FT",
 }  # fmt: skip
 """Method -> its name in figures and in tables for papers, where the spec gives no label."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from cfljax.errors import SpecError, suggest
@@ -31,16 +32,16 @@ def comparison(results: Results) -> str:
 def columns_of(table: Sequence[Row]) -> list[Column]:
     """Return the columns that the table has."""
     first, keys = headline(table), table[0].cells if table else {}
-    found = [column for column in with_new((*COLUMNS, *MORE), keys) if column.key in keys]
-    return [first if first is not None and column.key == first.key else column for column in found]
+    every = (c for c in with_new((*COLUMNS, *MORE), keys) if c.key in keys)
+    return [first if first is not None and c.key == first.key else c for c in every]
 
 
 def only(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
     """Select the columns that these are the headings, the first words of headings, or the keys of."""
     called = {column.key: (column.key, column.heading, column.heading.split()[0]) for column in columns_of(table)}
-    if wrong := [name for name in names if not any(name in each for each in called.values())]:
-        known = [*(each[1] for each in called.values()), *(column.key for column in MORE)]
-        raise SpecError(f"--columns {wrong[0]}: there is no such column{suggest(wrong[0], known)}")
+    if wrong := next((name for name in names if not any(name in each for each in called.values())), ""):
+        near = suggest(wrong, [column.heading for column in (*columns_of(table), *MORE)])
+        raise SpecError(f"--columns {wrong}: there is no such column{near}")
     return [row._replace(cells={key: row.cells[key] for key in called if {*names} & {*called[key]}}) for row in table]
 
 
@@ -176,8 +177,6 @@ def _align_rows(table: Sequence[Row], columns: list[Column]) -> list[str]:
 
 
 def _embolden(line: str) -> str:
-    import re
-
     marked = r"[^\s±]+(?: [kMGT]?B)?(?: ± [^\s*]+)?(?: \[[^\]]*\])?(?: \([^)]*\))?\*"
     return re.sub(marked, lambda m: f"\033[1m{m.group()}\033[0m", line)
 
@@ -278,8 +277,7 @@ def to_csv(table: Sequence[Row]) -> str:
     against the best the mean difference with its interval, the effect and the corrected p."""
     columns, options = columns_of(table), option_names(row.configuration for row in table)
     parts = ("mean", "std", "n", "low", "high", "best", "difference", "difference_low", "difference_high", "effect", "p")
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    writer = csv.writer(out := io.StringIO(), lineterminator="\n")
     heads = [f"{c.key}_{p}" for c in columns for p in (parts if c.better else parts[:5])]
     writer.writerow(["folder", "method", "label", *options, "done", "diverged", "failed", *heads])
     for row in table:

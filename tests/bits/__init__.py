@@ -17,7 +17,7 @@ EXPECTED = (
     }
     | {
         f"*/{name}* *": (None, "new: the method")
-        for name in ("ocfl_zuziak", "cfl_gp", "sr_fca", "fedgwc", "adaptive_fedavg", "fedrod", "wecfl", "fedclust", "flux")
+        for name in ("ocfl_zuziak", "cfl_gp", "sr_fca", "fedgwc", "adaptive_fedavg", "fedrod", "wecfl", "flux")
     }
     | {"*/cnn_of_batches/* *": (None, "new: batch normalisation")}
     | {f"*/{name}* *": (None, "new: the method") for name in ("moon", "fedala", "fedproto", "fed*_ft")}

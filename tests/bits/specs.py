@@ -64,7 +64,6 @@ METHODS = {
     "sr_fca": {"refine_every": 2, "pretrain_epochs": 2},
     "cfl_gp": {"clusters": 3, "period": 1},
     "wecfl": {"clusters": 3},
-    "fedclust": {"pretrain_epochs": 2},
     "flux": {"cluster_after": 1},
     "ocfl_zuziak": {"max_clusters": 20, "train": {"participation": 1.0}},
 }
@@ -96,7 +95,7 @@ FEATURES = {
     "drift_of_labels": (FEW, {"data": {"drift": {"kind": "recurrent", "at": [1, 3], "what": "labels"}}}, ("fedem",)),
     "body_of_all": (ALL, {"train": {"parts": {"body": "all"}}}),
     "head_of_client": (
-        tuple(name for name in ALL if name not in ("fesem", "fedclust")),
+        tuple(name for name in ALL if name not in ("fesem",)),
         {"train": {"parts": {"head": "client"}}},
         ("ifca", "fedgroup"),
     ),
@@ -199,7 +198,6 @@ fedgroup mu=0.5 eta_g=0.1 eta_g=0.1,inter_group=normalised eta_g=0.1,inter_group
 fesem average=samples compare=whole
 fesem_flexcfl average=samples fesem_init=own
 wecfl average=uniform compare=whole
-fedclust linkage=complete unit=absolute,threshold=1.0
 cfl_mgd beta=0.5 aggregate=gradient estimate=batch
 fedbcd lr_z=0.1,rho=0.5
 cfl_sattler gamma_max=0.5 similarity=sketch

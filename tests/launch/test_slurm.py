@@ -140,7 +140,8 @@ def test_a_job_that_ends_early_goes_on_to_the_same_bits(spec, plain, tmp_path, m
     begun = [each["from"] for each in Store(tmp_path / "r").events() if each["event"] == "begin" and each["batch"] == ended[0]]
     assert begun[0] == 0 < begun[1]
     assert to_bytes(tmp_path / "r") == plain
-    assert launch(spec, tmp_path / "r", "cluster=local") == (2, 0, 0, 0)
+    assert launch(spec, tmp_path / "r", "cluster=local", cpus_per_task=2) == (2, 0, 0, 0)
+    assert "was begun with 1, and continues so" in capfd.readouterr().err
 
 
 @pytest.mark.long

@@ -221,38 +221,6 @@ def test_wecfl_follows_the_plain_program(partition, average, participants):
     assert len(models) == 3
 
 
-# FedClust
-
-
-@pytest.mark.parametrize(
-    ("linkage", "threshold", "number"), [("average", 0.9, [2]), ("complete", 0.1, range(3, 8)), ("ward", 9.0, [1])]
-)
-def test_fedclust_follows_the_plain_program(linkage, threshold, number):
-    clients, key, model = plain.Clients(federation()), functools.partial(plain.round_key, SEED), toy.model(7)
-    net, w = plain.Net(6, 4, 7), np.asarray(first_models(keys.root(SEED), model, 1)[0], np.float64)
-    alone, last = keys.fold(keys.root(SEED), "pretrain"), np.arange(6 * 7 + 7 + 4, model.size)
-    local = [plain.fit(net, w, clients.train[i], plain.local_key(alone, i), 0.1, batch=5, epochs=3)[0][last] for i in ALL]
-    apart = np.array([[np.linalg.norm(a - b) for b in local] for a in local])
-    far = threshold * np.median(apart[np.triu_indices(CLIENTS, 1)])
-    labels = host_clusters.cut(apart, far, linkage)
-    start = np.tile(w, (labels.max() + 1, 1))
-    unchanged = lambda t, models, labels, updates: (models, labels)  # noqa: E731
-    models, labels = host_clusters.rounds(net, clients, start, labels, key, lambda t: plain.cohort(SEED, t, ALL, 5), unchanged, 3)
-    cut = {"unit": "absolute", "threshold": far} if linkage == "complete" else {"threshold": threshold}
-    options = {"linkage": linkage, "pretrain_epochs": 3} | cut
-    out = play.rounds("fedclust", federation(), 3, 5, SEED, model=model, **options)
-    check(out, models, labels)
-    assert [[int(n) for n in info.traffic] for info in out.infos] == [[5 + CLIENTS] * 2 + [0, 0]] + [[5, 5, 0, 0]] * 2
-    assert len(models) in number
-
-
-def test_fedclust_puts_a_late_client_where_its_layer_is_near():
-    late = toy.replace(federation(), arrive=np.array([0] * 6 + [2, 2], np.int32))
-    out = play.rounds("fedclust", late, 3, None, SEED, model=toy.model(7), pretrain_epochs=3)
-    assert out.labels(1)[6:].tolist() == [-1, -1]
-    assert host_clusters.renamed(out.labels()).tolist() == host_clusters.renamed(np.asarray(late.group)).tolist()
-
-
 # FLUX
 
 
