@@ -248,7 +248,10 @@ def methods() -> str:
         sent = [f"Sent: {words}"] if len(each.communication) > IN_LIST else []
         parts += [f"## {each.name}", "", *([" ".join(paper + sent), ""] if paper + sent else [])]
         parts += [options(METHODS.entry(each.name).options, shared, "shared"), ""]
-        parts += readings_of([reading for reading in each.readings if reading not in common and not NO_READING.search(reading)])
+        readings = [reading for reading in each.readings if reading not in common and not NO_READING.search(reading)]
+        twin = next(name for name, other in all_methods.items() if other.readings == each.readings)
+        same = readings and twin != each.name
+        parts += [f"Readings: as for [`{twin}`](#{twin}).", ""] if same else readings_of(readings)
     return "\n".join([*parts, "[shared]: #shared-options"])
 
 

@@ -73,11 +73,8 @@ def rows(folders: Iterable[str | Path]) -> list[Row]:
 def _name_setting(data: Table) -> str:
     """Name a setting, whatever else the folder holds: so that rows of two folders meet. Another split of the data is another
     setting, `20x100` are 20 clients of 100 samples, and so is another scale of the samples than the default."""
-    more = [
-        f"{name}={show(data[name])}"
-        for name in TELLING
-        if name in data and (name != "balance" or data[name] != BALANCE.get(data["partition"]))
-    ]
+    usual = {"balance": BALANCE.get(data["partition"])}
+    more = [f"{name}={show(data[name])}" for name in TELLING if name in data and data[name] != usual.get(name)]
     if (scale := data.get("normalise", "unit")) != "unit":
         more.append(f"normalise={scale}")
     cut = [f"{data['clients']}x{data['samples_per_client']}"] if "samples_per_client" in data else []
