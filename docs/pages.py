@@ -21,7 +21,7 @@ from cfljax import errors
 from cfljax.commands import COMMANDS
 from cfljax.commands.methods import describe
 from cfljax.commands.schema import TABLES
-from cfljax.config import data, search, train
+from cfljax.config import data, grid, train
 from cfljax.data import SOURCES
 from cfljax.federation import PARTITIONS, VIEWS
 from cfljax.federation.views import PRESETS
@@ -156,7 +156,7 @@ def spec() -> str:
     parts += ["## train", "", options(train.Train), ""]
     for name in (each for each in TABLES if each.startswith("train.")):
         parts += [f"### {name}", "", options(TABLES[name]), ""]
-    parts += ["## search", "", options(search.Search), ""]
+    parts += ["## search", "", options(grid.Search), ""]
     return "\n".join(parts)
 
 

@@ -15,25 +15,27 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-CORE = ("types", "kernels", "local", "round", "methods", "engine")
+CORE = ("types", "kernels", "local", "round", "engine")
 FEATURES = re.compile(
     r"privacy|compress|feedback|robust|asynchronous|\bclock|deadline|server\b|\bparts\b|freeze|lora|newcomer|per_client|releases|traffic|memory_analysis"
 )
 """Words of features that belong to a stage of the round, not to a method."""
 BUDGETS = {
-    "package": 38_959,
-    "core": 14_040,
-    "method file, median": 58,
-    "method file, most": 199,
-    "imports of a method file, median": 9,
-    "imports of a method file, most": 19,
-    "lines of method files that name a feature": 51,
+    "package": 38_955,
+    "core without methods": 10_270,
+    "methods, mean": 83,
+    "method file, median": 54,
+    "method file, most": 150,
+    "imports of a method file, median": 5,
+    "imports of a method file, most": 14,
+    "lines of method files that name a feature": 45,
     "files at the first gradient": 15,
     "frames at the first gradient": 45,
     "tests": 34_790,
-    "docs, kB": 346,
+    "docs, kB": 345,
 }
-"""What is measured -> the most that it may be. The design's goals: 25,000; 10,000; 50; 150; 6; 10; 0; 10; 20; 24,000; 350."""
+"""What is measured -> the most that it may be. The design's goals: 25,000; 10,000 with the methods; 50; 150; 6; 10;
+0; 10; 20; 24,000; 350. Methods are counted one by one, as their number grows."""
 TO_GRADIENT = """
 import json, os, runpy, sys, traceback
 import jax
@@ -87,7 +89,8 @@ def measured():
     docs, frames = (ROOT / "docs").rglob("*.md"), frames_at_first_gradient()
     return {
         "package": package(),
-        "core": sum(map(package, CORE)),
+        "core without methods": sum(map(package, CORE)),
+        "methods, mean": package("methods") / len(sizes),
         "method file, median": statistics.median(sizes),
         "method file, most": max(sizes),
         "imports of a method file, median": statistics.median(imports),

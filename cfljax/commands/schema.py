@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from cfljax.commands import command_parser
-from cfljax.config import data, search, train, train_tables, transit
+from cfljax.config import data, grid, train, train_tables, transit
 from cfljax.config.optimisers import list_optimisers
 from cfljax.config.plugins import load
 from cfljax.config.values import MAX_RUNS, Field, list_fields
@@ -37,7 +37,7 @@ TABLES: dict[str, type] = {
     "train.privacy.choice": transit.Choice,
     "train.server": train_tables.Server,
     "train.plan": train.Forced,
-    "search": search.Search,
+    "search": grid.Search,
 }
 """Where a table stands in a spec -> its options."""
 BOUNDS = {"low": "minimum", "high": "maximum", "above": "exclusiveMinimum"}
@@ -77,7 +77,7 @@ def make_schema() -> Table:
         "samples": {"type": "integer", "minimum": 1, "maximum": MAX_RUNS},
         "search_seed": SEED,
         "defaults": a_table(made.of_any(METHODS)),
-        "search": a_table({**made.of(search.Search, "search"), "seeds": seeds}),
+        "search": a_table({**made.of(grid.Search, "search"), "seeds": seeds}),
         "train": one_or_more(refer("train")),
     }
     whole = common | {"plugins": one_or_more(TEXT), "include": one_or_more(refer("override"))}

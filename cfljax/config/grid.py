@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from cfljax.config.train_tables import check_buffer, check_stop
 from cfljax.config.values import MAX_RUNS, Field, expand_axis, list_fields
 from cfljax.errors import SpecError, suggest
 from cfljax.methods import METHODS
-from cfljax.registry.options import Table, Value, check_value, show
+from cfljax.registry.options import Table, Value, check, check_value, option, show
 from cfljax.round.config import MethodConfig
 
 _SEEDS = Field(int, {"low": 0, "high": 2**31 - 1}, None)
@@ -240,3 +241,21 @@ def _check_together(data: Data, train: Train) -> None:
         raise SpecError(f"train.participation = {train.participation}: there are only {clients} clients (data.clients)")
     if data.arrive is not None and data.arrive.clients > clients:
         raise SpecError(f"data.arrive.clients = {data.arrive.clients}: there are only {clients} clients (data.clients)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """The `search` table."""
+
+    method: str = option("halving", "successive halving: the better settings continue", choices=("halving",))
+    reduce: int = option(3, "one setting in this many continues, for this many times the rounds", low=2, high=100)
+    first: int = option(10, "rounds until the first choice", low=1, high=10**9)
+    seeds: tuple[int, ...] = option((10_000,), "seeds to tune with, instead of the spec's; compare on others")
+
+
+def read_search(value: object) -> Search:
+    """Check the `search` table of a spec; its seeds may be a range, as the spec's seeds."""
+    table: Table = need_table(value, "search")
+    if "seeds" in table:
+        table = {**table, "seeds": read_seeds(table["seeds"])}
+    return check(Search, table, "search")

@@ -10,12 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cfljax.config.flags import Flag, apply_sets, choose_size, parse_set
-from cfljax.config.grid import make_grid, make_runs
+from cfljax.config.grid import Search, make_grid, make_runs, read_search
 from cfljax.config.layers import lay_over, need_table, tidy
 from cfljax.config.plugins import load as load_plugins
 from cfljax.config.rules import Rule
 from cfljax.config.run import Run
-from cfljax.config.search import Search, read_search
 from cfljax.config.toml import load, sanitise
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, show

@@ -13,13 +13,12 @@ from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import put_on_mesh, use_federation
 from cfljax.engine import groups, history
 from cfljax.engine.afterwards import score_finetuned, score_newcomers
-from cfljax.engine.clock import Clock
 from cfljax.engine.evaluation import strip_training
 from cfljax.engine.groups import Group, fetch, make_inputs
 from cfljax.engine.history import Watch
 from cfljax.engine.outputs import Output, Seconds, make_output
 from cfljax.engine.program import compile_programs, start_form
-from cfljax.engine.resume import Checkpoint, Rows, Spent, check_rows, name_arrays, restore
+from cfljax.engine.resume import Checkpoint, Clock, Rows, Spent, check_rows, name_arrays, restore
 from cfljax.engine.settings import Assembled, Carry, Settings
 from cfljax.lazy import jax
 from cfljax.local.send import flip_labels

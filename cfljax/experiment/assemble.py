@@ -44,9 +44,8 @@ from cfljax.local.products import compute_grams
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.methods import METHODS
-from cfljax.models.half import in_bfloat16
 from cfljax.models.options import common_options
-from cfljax.models.started import Adapters, apply_start, to_head_model
+from cfljax.models.started import Adapters, apply_start, in_bfloat16, to_head_model
 from cfljax.registry import when_replaced
 from cfljax.registry.options import Value, drop_traced
 from cfljax.round.stages import Stage, add_stages, make_stages

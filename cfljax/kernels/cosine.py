@@ -3,6 +3,7 @@ difference between two clients' cosines with all other clients (FedGroup eq. 7).
 
 from __future__ import annotations
 
+from cfljax import keys
 from cfljax.kernels.blocks import invert, product, row_scale, sum_blocks
 from cfljax.lazy import chex, jax, jnp
 
@@ -82,3 +83,42 @@ def _distances(rows: jax.Array) -> jax.Array:
         return sums, None
 
     return jax.lax.scan(add, jnp.zeros((n, n), jnp.float32), columns)[0]
+
+
+SKETCH_SIZE = 4096  # Numbers in a sketch
+Carry = tuple[jax.Array, tuple[jax.Array, jax.Array]]  # (sketches so far, the signs and the shuffle of the next block)
+
+
+def sketch(x: jax.Array, size: int = SKETCH_SIZE, seed: int = 0) -> jax.Array:
+    """f32[n, size]: a sketch of each row of x f32[n, d]; x itself if d ≤ size. A row that is not finite gives a sketch that is not
+    finite, and does not affect other rows. `size`: a power of two. Cosines, relative distances and sums are those of the rows, up to
+    a deviation below 1/√size. Each number of a row goes, with a random sign, to one place: blocks of `size` numbers are shuffled by
+    maps j → (a j + b) mod size, and added up."""
+    chex.assert_rank(x, 2)
+    if size < 1 or size & (size - 1):
+        raise ValueError(f"the numbers in a sketch are a power of two, not {size}")
+    n, d = x.shape
+    if d <= size:
+        return x
+    key = keys.fold(keys.root(seed), "sketch")
+
+    def add(cut: jax.Array, total: jax.Array, drawn: tuple[jax.Array, jax.Array]) -> jax.Array:
+        signs, slots = drawn
+        return total + jnp.pad(cut, ((0, 0), (0, size - cut.shape[1])))[:, slots] * signs
+
+    def one(block: jax.Array, carry: Carry) -> Carry:
+        cut = jax.lax.dynamic_slice_in_dim(x, block * size, size, axis=1)
+        return add(cut, *carry), _draw(keys.fold_in(key, block + 1), size)
+
+    # A block's random numbers are drawn one iteration ahead and carried; otherwise XLA draws them again for every row.
+    begin = (jnp.zeros((n, size), jnp.float32), _draw(keys.fold_in(key, 0), size))
+    total, drawn = jax.lax.fori_loop(0, d // size, one, begin)
+    return add(x[:, d // size * size :], total, drawn)
+
+
+def _draw(key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
+    """(f32[size] random signs ±1, i32[size] a shuffle of 0 … size − 1)."""
+    drawn = keys.bits(key, size + 2)
+    a, b = drawn[-1] | 1, drawn[-2]
+    slots = (a * jnp.arange(size, dtype=jnp.uint32) + b) & (size - 1)  # wraps around at 2³², of which size is a divisor
+    return 1.0 - 2.0 * (drawn[:size] & 1).astype(jnp.float32), slots.astype(jnp.int32)

@@ -20,7 +20,7 @@ from cfljax.launch.search_plan import Plan, Setting
 from cfljax.launch.sweep import Options, carry_out, format_name, format_result, lay_down
 from cfljax.registry.options import Table
 from cfljax.store import Store
-from cfljax.store.tuned import write_search
+from cfljax.store.units import write_search
 
 
 class Hands(NamedTuple):

@@ -14,7 +14,7 @@ from cfljax.launch.rung import Curve
 from cfljax.launch.search_plan import Plan, Setting
 from cfljax.registry.options import Table
 from cfljax.store import Store
-from cfljax.store.tuned import read_search
+from cfljax.store.units import read_search
 
 
 def start_record(plan: Plan, store: Store) -> Table:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cfljax.kernels.cosine import sketch
 from cfljax.kernels.mix import Mixed, usable
-from cfljax.kernels.sketch import sketch
 from cfljax.lazy import jax, jnp
 from cfljax.local.flight import arrived_cohort, participating
 from cfljax.local.rounds import Kept, Trained, sizes

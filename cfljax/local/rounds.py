@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cfljax.devices.spread import AXIS, Dealt, deal_out, map_own_blocks, on_one_device
+from cfljax.kernels.cosine import sketch
 from cfljax.kernels.mix import Mixed, Rule, add_noise, move_by, replace_by, sum_by
-from cfljax.kernels.sketch import sketch
 from cfljax.lazy import jax, jnp
 from cfljax.local.flight import join_flight, known_flight
 from cfljax.local.meter import count_steps

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable
 
 from cfljax.lazy import jax, jnp
-from cfljax.models.dense import by_rows, is_thin
+from cfljax.models.layers import by_rows, is_thin
 from cfljax.types import Array, Model, Tree
 
 

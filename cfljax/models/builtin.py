@@ -9,9 +9,8 @@ import math
 from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
 from cfljax.models import augment
-from cfljax.models.dense import multiply
 from cfljax.models.flat import FirstDense, Net
-from cfljax.models.layers import CONVOLUTIONS
+from cfljax.models.layers import CONVOLUTIONS, multiply
 from cfljax.models.options import ModelOptions
 from cfljax.models.starts import INIT_NAMES, START_HELP, make_start
 from cfljax.registry import Entry

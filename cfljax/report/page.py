@@ -20,7 +20,7 @@ from cfljax.report.curves import MOST_CURVES
 from cfljax.report.page_data import escaped, page_json
 from cfljax.report.report_data import ReportData
 from cfljax.store import busy
-from cfljax.store.tuned import read_search
+from cfljax.store.units import read_search
 
 SCRIPTS = ("draw.js", "charts.js", "pictures.js", "save.js", "page.js")
 MOST_TROUBLES = 200  # The most failed and diverged runs that are listed

@@ -12,7 +12,7 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.kernels.number import CRITERIA, choose_number
+from cfljax.kernels.host import CRITERIA, choose_number
 from cfljax.lazy import jnp
 from cfljax.registry.options import option
 from cfljax.round.config import MethodConfig

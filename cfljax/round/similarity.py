@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.kernels.sketch import SKETCH_SIZE, sketch
+from cfljax.kernels.cosine import SKETCH_SIZE, sketch
 from cfljax.lazy import jit
 from cfljax.local.rounds import Mixing, Trained, train_and_mix
 from cfljax.local.solver import Solver

@@ -17,7 +17,9 @@ from cfljax.registry.options import Table
 from cfljax.store import arrays as npz
 from cfljax.store import atomic, locks, records
 from cfljax.store.arrays import Damaged
+from cfljax.store.atomic import write_bytes
 from cfljax.store.folder import Folder
+from cfljax.store.records import decode, encode
 
 _META = "checkpoint_meta"
 _WRITING = "~write"  # no id has a ~
@@ -226,3 +228,32 @@ class Store(Folder):
 
     def _checkpoint_file(self, id: str) -> Path:
         return self.checkpoints / f"{records.check_id(id)}.npz"
+
+
+SEARCH_FILE = "tune.json"
+MAX_BYTES = 256 << 20
+
+
+def read_search(store: Store) -> Table | None:
+    """Read the record of the folder's search; None if it has none."""
+    file = store.folder / SEARCH_FILE
+    try:
+        if file.stat().st_size > MAX_BYTES:
+            raise StoreError(f"{file}: is larger than a search's record can be; move it away")
+        table = decode(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"{file}: cannot be read ({' '.join(str(error).split())[:80]}); move it away to start a new search"
+        ) from error
+    groups = table.get("groups")
+    known = isinstance(groups, list) and all(isinstance(each, dict) and isinstance(each.get("settings"), list) for each in groups)
+    if not known or not isinstance(table.get("rungs"), list):
+        raise StoreError(f"{file}: is not a record of a search; move it away to start a new search")
+    return table
+
+
+def write_search(store: Store, table: Table) -> None:
+    """Write the record of the folder's search atomically."""
+    write_bytes(store.folder / SEARCH_FILE, encode(table))

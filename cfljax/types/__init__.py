@@ -4,9 +4,22 @@ d parameters, R runs, P rows of the pool, T rows of a split, V views. HOST marks
 """
 
 from cfljax.types.arrays import Array, Hyper, Tree, on_host
-from cfljax.types.federation import ClientState, Cohort, Devices, DevicesNow, Drift, Federation, Flight, Grams, Pool, Split, View
+from cfljax.types.federation import (
+    ClientState,
+    Cohort,
+    Devices,
+    DevicesNow,
+    Drift,
+    Federation,
+    Flight,
+    Grams,
+    Parts,
+    Pool,
+    Source,
+    Split,
+    View,
+)
 from cfljax.types.method import Info, Method, Models, OfClients, Traffic
-from cfljax.types.source import Parts, Source
 from cfljax.types.training import Forward, Jobs, LocalStep, Model, OfLogits, Plan, Updates
 
 __all__ = [

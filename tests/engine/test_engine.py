@@ -310,7 +310,7 @@ def test_the_clients_that_stand_for_all_are_drawn_from_all_and_never_dummies():
 
 
 def test_an_evaluation_costs_the_least_of_a_few_looks_and_a_dear_one_is_looked_at_once(monkeypatch):
-    from cfljax.engine import clock
+    from cfljax.engine import resume as clock
 
     seconds, at, calls = [], [0.0], []
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.kernels import choose, cosine, cover, inter_group, kmeans, mix, simplex, sketch, spectral, unite
+from cfljax.kernels import choose, cosine, cover, inter_group, kmeans, mix, simplex, spectral, unite
 from tests.often import every
 
 rng = np.random.default_rng(0)
@@ -26,7 +26,7 @@ KERNELS = {
     "least_loss": (choose.least_loss, real(3, 4)), "joint": (functools.partial(choose.joint_cost, lam=0.2), real(3, 4), real(3, 4)),
     "move_similarity": (choose.move_similarity, real(4, 5), real(5)), "nearest": (choose.nearest, real(4, 5), real(3, 5)),
     "reseed_empty": (lambda a, b: choose.reseed_empty(keys.root(0), a, b, 2, np.arange(4, dtype=np.int32)), labels, mask),
-    "cosine_matrix": (cosine.cosine_matrix, real(4, 5)), "sketch": (functools.partial(sketch.sketch, size=32), real(3, 70)),
+    "cosine_matrix": (cosine.cosine_matrix, real(4, 5)), "sketch": (functools.partial(cosine.sketch, size=32), real(3, 70)),
     "cover": (cover.cover, real(4, 4), np.float32(0.2), mask),
     "ccs_threshold": (cover.ccs_threshold, *np.float32([0.5, 1, 0.05, 0.1])), "edc": (spectral.edc_between, real(4, 2)),
     "madc": (cosine.madc, real(4, 4)), "kmeans": (lambda x: kmeans.kmeans(keys.root(0), x, 2, restarts=1, max_iter=2), real(3, 2)),

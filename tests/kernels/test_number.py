@@ -5,7 +5,7 @@ import pytest
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from cfljax.kernels.number import CRITERIA, CURVE_FACTOR, LEAST_SILHOUETTE, choose_number
+from cfljax.kernels.host import CRITERIA, CURVE_FACTOR, LEAST_SILHOUETTE, choose_number
 
 
 def groups(number, each=8, noise=0.3, seed=0, d=30):

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cfljax.kernels.cosine import cosine_matrix
-from cfljax.kernels.sketch import SKETCH_SIZE, _draw, sketch
+from cfljax.kernels.cosine import SKETCH_SIZE, _draw, cosine_matrix, sketch
 
 made = jax.jit(sketch, static_argnums=(1, 2))
 cosines = jax.jit(cosine_matrix)

@@ -16,7 +16,7 @@ from cfljax.launch import search_plan as halving
 from cfljax.launch.batch import run_batch
 from cfljax.launch.search_plan import plan_search
 from cfljax.store import Store
-from cfljax.store.tuned import read_search
+from cfljax.store.units import read_search
 
 DATA = {"name": "blobs", "samples": 120, "partition": "iid", "clients": 4}
 TABLE = {

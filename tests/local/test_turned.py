@@ -9,7 +9,7 @@ import pytest
 from cfljax import data, keys
 from cfljax.local import gram, schedule, train, turned
 from cfljax.local.train import make_stepper
-from cfljax.models import dense
+from cfljax.models import layers as dense
 from tests import toy
 from tests.local.test_plans import PULLS, jobs_of
 from tests.often import rarely

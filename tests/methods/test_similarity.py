@@ -7,7 +7,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.errors import SpecError
-from cfljax.kernels.sketch import SKETCH_SIZE
+from cfljax.kernels.cosine import SKETCH_SIZE
 from cfljax.methods import METHODS, ccs_rfedavg
 from cfljax.registry.options import list_traced
 from cfljax.round import before

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cfljax.local.turned import transpose_kernels
-from cfljax.models.dense import is_thin, product
+from cfljax.models.layers import dense_product as product
+from cfljax.models.layers import is_thin
 from tests import toy
 
 X = jax.random.normal(jax.random.key(0), (6, 40))

@@ -12,7 +12,7 @@ from cfljax import keys, models
 from cfljax.config import read_spec
 from cfljax.experiment.assemble import host_federation, model_of
 from cfljax.models.blocks import group_norm
-from cfljax.models.half import in_bfloat16
+from cfljax.models.started import in_bfloat16
 from cfljax.types import Jobs
 from tests import toy
 from tests.often import rarely
