@@ -90,7 +90,7 @@ def measured():
     return {
         "package": package(),
         "core without methods": sum(map(package, CORE)),
-        "methods, mean": package("methods") / len(sizes),
+        "methods, mean": package("methods") // len(sizes),
         "method file, median": statistics.median(sizes),
         "method file, most": max(sizes),
         "imports of a method file, median": statistics.median(imports),
