@@ -113,7 +113,7 @@ def _list(_: argparse.Namespace) -> None:
         print(f"  {name:<18} {path}" + ("" if reads_files(name) else " (hidden by the built-in data set of this name; rename it)"))
     if not local:
         print("  none")
-    print("to download, and those of tensorflow-datasets")
+    print("to download, and any of tensorflow-datasets")
     for name in sorted({*COMMON_SETS, *HUB_SETS, *prepared}):
         have = f"prepared in {prepared[name]}" if name in prepared else f"python -m cfljax.data prepare {name}"
         if name in prepared or name not in local:

@@ -155,7 +155,7 @@ def _place_clients(parts: Assembled, state: Tree, hyper: Hyper, federation: Fede
 
 
 def _entropy(logits: Array, y: Array) -> Array:
-    """f32[B]: the entropy of the classes that the model predicts, in place of a loss; of several labels the sum of theirs."""
+    """f32[B]: the entropy of the classes that the model predicts, used as a loss; of several labels the sum of their entropies."""
     if logits.shape[-1] == 1 or y.ndim > 1:
         return jnp.sum(jax.nn.softplus(logits) - logits * jax.nn.sigmoid(logits), axis=-1)
     return -jnp.sum(jax.nn.softmax(logits) * jax.nn.log_softmax(logits), axis=-1)

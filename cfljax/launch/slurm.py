@@ -258,7 +258,7 @@ def _has_returned(handle: Value) -> bool:
 
 
 def _cancel(executor: Value, handles: list[Value]) -> None:
-    """Cancel these jobs; those of an array together, as a process that received a signal has little time."""
+    """Cancel these jobs, an array in one call, as a process that received a signal has little time."""
     if executor.cluster != "slurm":
         for handle in handles:
             handle.cancel(check=False)

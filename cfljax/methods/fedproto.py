@@ -2,8 +2,8 @@
 the mean features of its samples, to which all pull the features of their own samples.
 
 A client trains by the loss ℓ + lam · d, where d is the mean squared difference between the features of a sample and the global
-prototype of its class. It sends its own prototypes after training; the global one is the mean of those of the participants. The
-model with its own head is scored. `accuracy_prototypes` is that of the class whose global prototype is nearest.
+prototype of its class. It sends its own prototypes after training; the global one is the mean of the participants' prototypes. The
+model with its own head is scored. `accuracy_prototypes` scores the class whose global prototype is nearest.
 
 Readings:
 - Pull. Paper: of a client's prototype of a class to the global one; its program pulls each sample's features. Here: as its program.

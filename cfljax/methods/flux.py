@@ -2,7 +2,7 @@
 FedAvg inside the clusters.
 
 The inputs of the global model's last layer are projected on as many directions as there are classes, the leading ones of 200 random
-points. A client's descriptor has their means and standard deviations over all its samples and over those of each label; each of
+points. A client's descriptor has their means and standard deviations over all its samples, and over each label's; each of
 these parts is scaled to [0, 1] over the clients. DBSCAN joins clients whose distance is at most the elbow of the distances to the
 nearest other client; one that it leaves alone is a cluster. A client that comes later joins the cluster with the nearest mean of
 the two parts for which it needs no labels.

@@ -1,5 +1,5 @@
-"""MOON (Li et al. 2021): FedAvg whose clients keep the features of their samples near to those of the global model, and away from
-those of their last model.
+"""MOON (Li et al. 2021): FedAvg whose clients keep the features of their samples near to the global model's features, and away
+from their last model's.
 
 Let z be the features of a sample under the trained model, z_g those under the global model w that the client was sent, and z_p
 those under the model that it had when it last trained. With a = cos(z, z_g) / tau and b = cos(z, z_p) / tau, the loss of a sample
@@ -32,7 +32,7 @@ Carry = tuple[Position, Tree, Tree]  # What the steps of a client carry: its mod
 
 @dataclasses.dataclass(frozen=True)
 class Moon(AtHome):
-    """MOON: FedAvg with a contrast of a client's features with those of the global model and of its last model."""
+    """MOON: FedAvg whose clients keep their features near the global model's, and away from their last model's."""
 
     own, own_steps, places_unlabelled = False, True, True
 

@@ -10,7 +10,7 @@ Readings:
 - Weights of K-means and of the mean. Paper: by samples; its program counts mini-batches. Here: by samples. Option: `average =
   "uniform"`.
 - First models. Paper: in its program one for all clients. Here: the same. Option: none.
-- K-means. Paper: in its program K-means++ with 10 restarts, anew in each round. Here: the same. Option: none.
+- K-means. Paper: in its program K-means++ with 10 restarts in each round. Here: the same. Option: none.
 - Who is clustered. Paper: all clients, in each round. Here: the participants; the others stay in their cluster, and clusters are
   named so that most participants stay in theirs. Option: none.
 

@@ -102,7 +102,7 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
 
 
 def _normalise_by(mask: Array | None, name: str, layers: set[tuple[str, ...]]) -> Callable[..., Array]:
-    """Return what flax calls in place of a module's method: each `BatchNorm` gets the mask bool[B] of the samples that count,
+    """Return what flax calls instead of a module's method: each `BatchNorm` gets the mask bool[B] of the samples that count,
     unless it is to use its running statistics; without a mask it does. `layers` collects the paths of these layers."""
     from flax import linen as nn
 

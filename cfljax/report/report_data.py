@@ -72,7 +72,7 @@ def _generalisation(units: Sequence[Unit]) -> list[float]:
 
 
 def _over_fedavg(quantity: Callable[[Unit], float]) -> Values:
-    """Divide the quantity by that of FedAvg with the same seed, data, model and training in the same folder; NaN without one."""
+    """Divide the quantity by FedAvg's with the same seed, data, model and training in the same folder; NaN without one."""
 
     def values(units: Sequence[Unit]) -> list[float]:
         first = {_alike(unit): quantity(unit) for unit in reversed(units) if unit.record["method"] == "fedavg"}

@@ -139,7 +139,7 @@ class Clustered(MethodConfig):
 
     def reassign(self, ask: Ask, state: State, trained: Array, which: Array) -> Array:
         """i32[S]: the clusters whose models become the mean of the participants' trained models f32[S, d], which have trained from
-        those of the clusters `which` i32[S]. Without this function they are the same clusters."""
+        the models of the clusters `which` i32[S]. Without this function they are the same clusters."""
         raise NotImplementedError
 
     def after(self, models: Array, hyper: Hyper, state: State) -> Array:
@@ -229,7 +229,7 @@ class Clustered(MethodConfig):
         if self.again is not None:
             found["asynchronous"] = "with `every`, pending updates would belong to clusters that no longer exist"
         if self.reassigns:
-            found["privacy.noise"] = "a model's distance from that of another cluster has no bound"
+            found["privacy.noise"] = "a model's distance from another cluster's has no bound"
         if self.buffers:
             found |= dict.fromkeys(("momentum", "optimizer"), "its momentum buffers are SGD's, with its option beta")
         if self.aggregate == "gradient":
