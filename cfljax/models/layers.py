@@ -8,7 +8,7 @@ import functools
 from collections.abc import Iterator
 
 from cfljax.lazy import custom_jvp, custom_vjp, jax, jnp
-from cfljax.models import windows
+from cfljax.models import blocks
 from cfljax.models.blocks import Around, convolve_by_xla, padding_of
 
 CONVOLUTIONS = ("auto", "patches", "native", "windows")
@@ -33,7 +33,7 @@ def convolve(x: jax.Array, kernel: jax.Array, form: str, pooled: bool = False, s
     if form == "native":
         outputs = convolve_by_xla(x, kernel, (stride, stride), padding_of(kernel))
     elif form == "windows":
-        outputs = windows.convolve_windows(x, kernel, stride)
+        outputs = blocks.convolve_windows(x, kernel, stride)
     else:
         outputs = _convolve_xla(x, kernel, stride)
     return pool_2_2(outputs) if pooled else outputs
