@@ -2,4 +2,4 @@
 
 from pkgutil import resolve_name
 
-resolve_name("cfljax.commands.cli:run_module")("schema")
+resolve_name("cfljax.commands.process:run_module")("schema")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cfljax.commands import COMMANDS
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "cfljax"
 ORDER = ["errors", "software", "lazy", "types", "files", "keys", "registry", "data", "federation", "models", "kernels", "devices"]
@@ -126,3 +128,9 @@ def test_nothing_unsafe_in_the_package():
     unsafe = re.compile(r"\bpickle\b(?!s)\.|allow_pickle=True|(?<![\w.])eval\(|(?<![\w.])exec\(|\bdill\b")
     hits = [f"{p.name}: {line}" for p in modules() for line in p.read_text().splitlines() if unsafe.search(line)]
     assert hits == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_is_a_module_too(name):
+    run = f"import runpy, sys; sys.argv[1:] = ['--help']; runpy.run_module('cfljax.{name}', run_name='__main__', alter_sys=True)"
+    assert f"python -m cfljax.{name}" in python(run)
