@@ -24,8 +24,8 @@ def test_the_sweep_names_the_program_and_the_numbers_that_it_reads():
 RUN_AND_SAY = """
 import json, runpy, cfljax
 run = cfljax.run
-def told(**options):
-    result = run(**options)
+def told(*args, **options):
+    result = run(*args, **options)
     print(json.dumps(result.config))
     return result
 cfljax.run = told
