@@ -91,7 +91,7 @@ Carry = tuple[jax.Array, tuple[jax.Array, jax.Array]]  # (sketches so far, the s
 
 def sketch(x: jax.Array, size: int = SKETCH_SIZE, seed: int = 0) -> jax.Array:
     """f32[n, size]: a sketch of each row of x f32[n, d]; x itself if d ≤ size. A row that is not finite gives a sketch that is not
-    finite, and does not affect other rows. `size`: a power of two. Cosines and relative distances are those of the rows, up to a
+    finite, and does not affect other rows. `size`: a power of two. Cosines and relative distances are the rows', up to a
     deviation below 1/√size. Each number of a row goes, with a random sign, to one place: blocks of `size` numbers are shuffled by
     maps j → (a j + b) mod size, and added up."""
     chex.assert_rank(x, 2)

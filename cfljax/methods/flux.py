@@ -84,7 +84,7 @@ class Flux(FedAvg):
 
 def describe(ask: Before, w: np.ndarray, ids: np.ndarray, n: int) -> np.ndarray:
     """HOST. f64[C, 2, M + 1, L]: means and deviations of the projected inputs of the last layer of the model w f32[d], over all
-    samples of the clients i[C], of which the first n are there, and over those of each of M labels."""
+    samples of the clients i[C], of which the first n are there, and over the samples of each of M labels."""
     both, width = split_features(ask.model)
     params, labels = ask.model.unravel(jnp.asarray(w)), ask.federation.classes
     random = np.random.RandomState(1).uniform(size=(200, width))

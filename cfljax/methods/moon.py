@@ -7,7 +7,7 @@ is ℓ − mu · log(e^a / (e^a + e^b)).
 
 Readings:
 - Features. Paper: outputs of a projection of two layers that is added to the body. Here: what the head gets, as in PFLlib, so that
-  the model is that of the other methods. Option: none.
+  all methods have the same model. Option: none.
 - Client that has not trained. Paper: open; its program leaves the term out, and later takes a random model. Here: the first global
   model, for which the gradient of the term is 0 in the first round. Option: none.
 - mu. Paper: the best of 0.1, 1, 5 and 10. Here: one number. Option: `mu`.

@@ -22,7 +22,7 @@ class Column(NamedTuple):
     kind: str = "percent"  # How it is printed: percent, score, count, bytes or seconds
     better: int = 1  # 1: the higher the better, −1: the lower, 0: neither is marked
     interval: bool = False  # Whether the 95 % interval stands beside the mean
-    window: str = ""  # The one of WINDOWS whose evaluations it is about; "": it is about no single ones, and stands in all tables
+    window: str = ""  # The one of WINDOWS whose evaluations it is about; "": it is about no single ones, and is in all tables
 
 
 class Cell(NamedTuple):

@@ -16,16 +16,14 @@ class Source(NamedTuple):
 
     name: str
     x_train: np.ndarray  # u8, f32 or i32 (token ids) [n_train, ...]
-    y_train: np.ndarray
-    """i32[n_train], 0 … classes − 1; or i32[n_train, classes] of 0 and 1, where a sample may have several labels."""
+    y_train: np.ndarray  # i32[n_train], 0 … classes − 1; of samples with several labels i32[n_train, classes], 0 or 1
     x_test: np.ndarray  # [n_test, ...], of the type of `x_train`
     y_test: np.ndarray  # i32[n_test], or i32[n_test, classes]
     classes: int  # The number of classes
     user_train: np.ndarray | None = None  # i32[n_train]: the user who made each sample; None: the data set does not say
     user_test: np.ndarray | None = None  # i32[n_test]: the same for the test samples
     population: np.ndarray | None = None  # i32[users]: the true population of each user; None: the data set does not say
-    table: np.ndarray | None = None
-    """f32[vocabulary, width]: the vector of each token, which training does not change; None: x holds no token ids."""
+    table: np.ndarray | None = None  # f32[vocabulary, width]: a fixed vector for each token; None: x holds no token ids
     coarse: np.ndarray | None = None
     """i32[classes]: the coarse label of each class, −1 for a class without samples; None: the data set does not say."""
 

@@ -91,12 +91,12 @@ def make(config: MethodConfig, model: Model, solver: Solver) -> Method[Clusters]
     return Method(init, round, models, score=score)
 """
 MISTAKES = [
-    ("cohort: Cohort, hyper: Hyper) ->", "hyper: Hyper) ->", "Cohort, dict[str, Array]], tuple[Clusters, Info]]"),
-    ("hyper: Hyper) -> tuple[Clusters, Info]", "hyper: Hyper) -> Clusters", "Cohort, dict[str, Array]], tuple[Clusters, Info]]"),
-    ("hyper: Hyper, setup: dict[str, Array]", "hyper: Hyper", 'expected "Callable['),
-    ("return state.models, state.labels", "return state.models", "tuple[Array, Array]"),
-    ("score(state: Clusters, federation: Federation, hyper: Hyper)", "score(state: Clusters, hyper: Hyper)", 'expected "Callable['),
-    ("return Clusters(first_model", "return (first_model", "Clusters"),
+    ("cohort: Cohort, hyper: Hyper) ->", "hyper: Hyper) ->", "Federation, Cohort, dict[str, Array]], tuple[Clusters, Info]]"),
+    ("hyper: Hyper) -> tuple[Clusters, Info]", "hyper: Hyper) -> Clusters", "dict[str, Array]], tuple[Clusters, Info]]"),
+    ("hyper: Hyper, setup: dict[str, Array]", "hyper: Hyper", "dict[str, Array], dict[str, Any]], Clusters]"),
+    ("return state.models, state.labels", "return state.models", 'expected "tuple[Array, Array]"'),
+    ("score(state: Clusters, federation: Federation, hyper: Hyper)", "score(state: Clusters, hyper: Hyper)", 'Argument "score"'),
+    ("return Clusters(first_model", "return (first_model", 'expected "Clusters"'),
 ]
 """What the author of a method may write in place of what is right, and what the message then has."""
 
@@ -132,4 +132,4 @@ def test_what_is_wrong_with_a_function_of_a_method_is_named(tmp_path):
     lines = mypy(tmp_path, {"right.py": METHOD, **wrong})
     assert not [line for line in lines if line.startswith("right.py")]
     for name, (_, mistake, word) in zip(wrong, MISTAKES, strict=True):
-        assert any(line.startswith(name) and "error:" in line for line in lines), (mistake, word, lines)
+        assert any(line.startswith(name) and word in line for line in lines), (mistake, lines)

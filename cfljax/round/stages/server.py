@@ -42,7 +42,7 @@ class Served(NamedTuple):
     """What the server keeps."""
 
     clusters: Tree  # The state of the optimiser of each cluster: arrays with a leading axis K; None: no part is a cluster's own
-    common: Tree  # That of the optimiser of what everybody shares; None: there is no such part
+    common: Tree  # The state of the optimiser of what everybody shares; None: there is no such part
 
 
 @dataclasses.dataclass(frozen=True)
