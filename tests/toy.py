@@ -13,6 +13,7 @@ from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import pack
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
+from cfljax.methods import METHODS
 from cfljax.round.common import first_model
 from cfljax.types import Federation, LocalStep, Plan
 
@@ -49,11 +50,15 @@ def batched_model(width=7, features=6, classes=4):
     return models.from_module(Batched(width, classes), (features,), classes, name="batched")
 
 
-def named_model(method, usual):
-    """The model of a spec: the usual one, or for FedBN one that has layers of normalisation."""
-    if method == "fedbn" and "batched" not in models.MODELS:
-        models.MODELS.add("batched", lambda options, sample_shape, classes: Batched(4, classes))
-    return {"name": "batched"} if method == "fedbn" else usual
+def named_model(method, usual=None):
+    """The model of a spec: the usual one (without: linear, or with a layer where the method needs a body), or for FedBN one that
+    has layers of normalisation."""
+    if method == "fedbn":
+        if "batched" not in models.MODELS:
+            models.MODELS.add("batched", lambda options, sample_shape, classes: Batched(4, classes))
+        return {"name": "batched"}
+    deep = METHODS.entry(method).options.parts or method in ("moon", "fedproto")
+    return usual or ({"name": "mlp", "hidden": [4]} if deep else {"name": "mclr"})
 
 
 def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, stream=0, lanes=None, summed=False, quick=False, **more):

@@ -41,7 +41,7 @@ def runs(name="fedavg", drift=None, data=BLOBS, train=None, seeds=(0,), **option
     fields = METHODS.entry(name).options.__dataclass_fields__
     method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in fields else {}) | options
     data = data if drift is None else data | {"drift": drift}
-    model = toy.named_model(name, {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else "mclr")
+    model = toy.named_model(name)
     spec = {"data": data, "model": model, "train": TRAIN | (train or {}), "method": [method], "seeds": list(seeds)}
     return read_spec(spec).runs()
 

@@ -35,8 +35,7 @@ def runs(name="fedavg", data=None, train=None, seeds=(0,), **options):
     method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in _fields(name) else {}) | options
     data = BLOBS | {"new_clients": NEW} | (data or {})
     train = {"rounds": 3, "lr": 0.2, "participation": 1.0} | (train or {})
-    deep = METHODS.entry(name).options.parts or name in ("moon", "fedproto")
-    model = toy.named_model(name, {"name": "mlp", "hidden": [4]} if deep else "mclr")
+    model = toy.named_model(name)
     return read_spec({"data": data, "model": model, "train": train, "method": [method], "seeds": list(seeds)}).runs()
 
 

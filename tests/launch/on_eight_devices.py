@@ -18,6 +18,7 @@ from cfljax.engine.simulate import simulate
 from cfljax.experiment import assemble, federations
 from cfljax.experiment.batching import make_batches
 from cfljax.methods import METHODS
+from tests import toy
 
 CALM = {"cfl_sattler": {"min_rounds": 1, "eps1": 9.0, "eps2": 0.0}, "fl_hc": {"warmup_rounds": 1}, "joint": {"local_steps": 2}}
 CALM |= {"feddrift": {"every": 1, "begin": "each"}}
@@ -35,7 +36,7 @@ def batch(name, pool=None, server=None):
         "data": {"name": "blobs", "samples": 300, "features": 6, "partition": "label_permutation", "groups": 2, "clients": 11}
         | {"validation": 0.2, "new_clients": {"share": 0.25, "shots": 6, "steps": [0, 2]}}
         | ({"drift": {"at": [1], "share": 0.5}} if name in CHANGING else {}),
-        "model": {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else {"name": "mclr"},
+        "model": toy.named_model(name),
         "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2}
         | {"finetune_steps": 2}
         | ({"clock": {"deadline_s": 0.05}} if name in CHANGING else {})
