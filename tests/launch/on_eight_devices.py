@@ -37,7 +37,8 @@ def batch(name, pool=None, server=None):
         | {"validation": 0.2, "new_clients": {"share": 0.25, "shots": 6, "steps": [0, 2]}}
         | ({"drift": {"at": [1], "share": 0.5}} if name in CHANGING else {}),
         "model": toy.named_model(name),
-        "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": "full" if name == "fedbn" else 5, "eval_every": 2}
+        "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2}
+        | ({"batch": "full"} if name == "fedbn" else {})
         | {"finetune_steps": 2}
         | ({"clock": {"deadline_s": 0.05}} if name in CHANGING else {})
         | (kept(name) if pool == "kept" else {} if pool in (None, "buffered") else {"plan": {"pool": pool}})
