@@ -1,5 +1,6 @@
 """The Slurm launcher: with submitit's local executor, and with stand-ins for Slurm's commands."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +17,9 @@ from cfljax.launch.sweep import Options
 from cfljax.registry.options import check
 from cfljax.store import Store
 from tests.launch.processes import PATIENCE, arrays, python
+
+with contextlib.suppress(ImportError):  # here, as it closes all log handlers: absl's would close a stream that pytest still captures
+    import submitit  # noqa: F401
 
 SPEC = """
 name = "by slurm"
