@@ -18,7 +18,7 @@ from cfljax.registry.options import check
 from cfljax.store import Store
 from tests.launch.processes import PATIENCE, arrays, python
 
-with contextlib.suppress(ImportError):  # here, as it closes all log handlers: absl's would close a stream that pytest still captures
+with contextlib.suppress(ImportError):  # here, as it closes all log handlers: absl's closes a stream that pytest captures
     import submitit  # noqa: F401
 
 SPEC = """
