@@ -9,25 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, show
 from cfljax.results.frames import label_of
 from cfljax.results.result import Results
 from cfljax.store import Store
 from cfljax.store.rows import make_rows, unify_paths
-
-DISPLAYED = {
-    "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "feddyn": "FedDyn", "local": "Local only", "oracle": "Oracle",
-    "ccs_rfedavg": "CCS + RFedAvg", "joint": "Joint", "ifca": "IFCA", "ocfl": "OCFL", "fedgroup": "FedGroup", "fesem": "FeSEM",
-    "cfl_mgd": "CFL-MGD", "fedbcd": "FedBCD", "cfl_sattler": "Sattler's CFL", "fl_hc": "FL+HC", "pacfl": "PACFL", "ditto": "Ditto",
-    "one_shot": "One-shot K-means", "fedem": "FedEM", "fedrc": "FedRC", "fedsoft": "FedSoft", "apfl": "APFL", "pfedme": "pFedMe",
-    "per_fedavg": "Per-FedAvg", "fedamp": "FedAMP", "pfedgraph": "pFedGraph", "stocfl": "StoCFL", "feddrift": "FedDrift",
-    "fedper": "FedPer", "lg_fedavg": "LG-FedAvg", "fedrep": "FedRep", "fedbabu": "FedBABU", "ocfl_zuziak": "OCFL (Zuziak)",
-    "cfl_gp": "CFL-GP", "sr_fca": "SR-FCA", "fedgwc": "FedGWC", "adaptive_fedavg": "Adaptive-FedAvg", "fedrod": "FedRoD",
-    "moon": "MOON", "fedala": "FedALA", "fedbn": "FedBN",
-    "wecfl": "WeCFL", "flux": "FLUX", "fesem_flexcfl": "FeSEM (FedGroup)",
-    "fedproto": "FedProto", "fedavg_ft": "FedAvg + FT", "fedprox_ft": "FedProx + FT",
-}  # fmt: skip
-"""Method -> its name in figures and in tables for papers, where the spec gives no label."""
 
 
 class Unit(NamedTuple):
@@ -63,7 +50,9 @@ class Configuration(NamedTuple):
     @property
     def called(self) -> str:
         """Its label if the spec gives one, else what papers call the method."""
-        return DISPLAYED.get(self.method, self.label) if self.label == self.method else self.label
+        if self.label != self.method or not METHODS.ours(self.method):
+            return self.label
+        return METHODS.entry(self.method).summary.partition(":")[0]
 
     @property
     def name(self) -> str:
