@@ -9,19 +9,14 @@ import re
 import sys
 from typing import NamedTuple
 
-from cfljax.commands import command_parser
+from cfljax.commands import command_parser, help_of
 from cfljax.methods import METHODS
 from cfljax.registry.options import Value, show
-
-ABOUT = "List the methods; with a name, describe one: its paper, options, defaults, communication and readings."
-EXAMPLES = """  python -m cfljax.methods
-  python -m cfljax.methods fedgroup
-  python -m cfljax.methods --plugin my_method.py"""
 
 
 def parser(prog: str = "python -m cfljax.methods") -> argparse.ArgumentParser:
     """Make the parser."""
-    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags = command_parser(prog, *help_of("methods"))
     flags.add_argument("name", nargs="?", help="a method")
     flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="list the methods of this file, too")
     return flags

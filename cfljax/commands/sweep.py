@@ -15,6 +15,7 @@ from cfljax.commands import (
     add_flags_of_sweeps,
     command_parser,
     format_link,
+    help_of,
     list_sweep_flags,
     preview,
     warn_of_divergence,
@@ -26,20 +27,10 @@ if TYPE_CHECKING:
     from cfljax.devices.mesh import Shape
     from cfljax.launch import Launcher
 
-ABOUT = """Run a sweep from one TOML file: methods × data × hyperparameters × seeds. Started again on the same folder, it continues
-where it stopped. Without a file it runs the quickstart: the methods of five papers and their baselines, on
-rotated handwritten digits."""
-EXAMPLES = """  python -m cfljax.sweep
-  python -m cfljax.sweep spec.toml --out results/mine
-  python -m cfljax.sweep spec.toml --set train.lr=0.03,0.1 --set seeds=0:10
-  python -m cfljax.sweep --set method=fedavg,oracle --dry-run
-  python -m cfljax.sweep spec.toml --launcher ray --address auto --gpus-per-task 1
-  python -m cfljax.sweep spec.toml --launcher slurm --slurm partition=gpu --slurm time=120 --gpus-per-task 1"""
-
 
 def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     """Make the parser of the sweep command."""
-    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags = command_parser(prog, *help_of("sweep"))
     flags.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the spec of the sweep (default: the quickstart)")
     add_flags_of_sweeps(flags)
     flags.add_argument("--explain", action="store_true", help="print how clients would be trained, with predicted costs")
