@@ -31,9 +31,9 @@ def command_parser(prog: str, about: str, examples: str, kind: type[Parser] = Pa
     return kind(prog=prog, description=about, epilog=f"examples:\n{examples}", formatter_class=form)
 
 
-def help_of(name: str) -> tuple[str, str]:
-    """Return what the help of a command says about it, and its examples."""
-    return _HELP[name]["about"], _HELP[name]["examples"]
+def parser_of(name: str, prog: str, kind: type[Parser] = Parser) -> argparse.ArgumentParser:
+    """Make the parser of a command of the package, with its texts in help.toml."""
+    return command_parser(prog, _HELP[name]["about"], _HELP[name]["examples"], kind)
 
 
 def add_flags_of_sweeps(flags: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import sys
 
-from cfljax.commands import command_parser, help_of
+from cfljax.commands import parser_of
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
 from cfljax.types import Source
@@ -15,7 +15,7 @@ from cfljax.types import Source
 
 def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
     """Make the parser of the data command and of its actions."""
-    whole = command_parser(prog, *help_of("data"))
+    whole = parser_of("data", prog)
     actions = whole.add_subparsers(dest="action", required=True, metavar="list | prepare | import | describe")
 
     def action(name: str, about: str) -> argparse.ArgumentParser:

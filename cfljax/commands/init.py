@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cfljax.commands import command_parser, data, help_of, read_starter
+from cfljax.commands import data, parser_of, read_starter
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
 
@@ -14,7 +14,7 @@ PLUGIN, DIGITS = "my_method.py", {"name": "digits", "partition": "rotated", "gro
 
 def parser(prog: str = "python -m cfljax.init") -> argparse.ArgumentParser:
     """Return the flags: the ones of `data import`, with a source that may be left out."""
-    flags = command_parser(prog, *help_of("init"))
+    flags = parser_of("init", prog)
     data.add_import_flags(flags, nargs="?")
     return flags
 

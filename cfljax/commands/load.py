@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from cfljax.commands import command_parser, help_of
+from cfljax.commands import parser_of
 from cfljax.registry.options import Table
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
     """Make the parser."""
-    flags = command_parser(prog, *help_of("load"))
+    flags = parser_of("load", prog)
     flags.add_argument("folder", metavar="DIR", help="a results folder")
     flags.add_argument("--status", action="store_true", help="print how many runs are done, failed and left")
     flags.add_argument("--verify", action="store_true", help="check every file against its checksum")

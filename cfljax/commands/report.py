@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from cfljax.commands import accuracy, command_parser, format_link, help_of
+from cfljax.commands import accuracy, format_link, parser_of
 from cfljax.errors import SpecError, suggest
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
     """Make the parser of the report command."""
-    flags = command_parser(prog, *help_of("report"))
+    flags = parser_of("report", prog)
     flags.add_argument("folders", nargs="*", metavar="DIR", help="results folders of sweeps")
     where = "where to write (default: DIR/report; of several folders: report)"
     only = "write only these figures, for example accuracy,assignment; an unknown name lists all"

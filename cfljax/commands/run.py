@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cfljax.commands import Parser, command_parser, help_of, warn_of_divergence
+from cfljax.commands import Parser, parser_of, warn_of_divergence
 from cfljax.errors import ALIASES, SpecError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class _WithOptions(Parser):
 
 def parser(prog: str = "python -m cfljax.run") -> argparse.ArgumentParser:
     """Make the parser."""
-    flags = command_parser(prog, *help_of("run"), _WithOptions)
+    flags = parser_of("run", prog, _WithOptions)
     flags.add_argument("method", help="the method; python -m cfljax.methods lists all")
     flags.add_argument("--data", default="digits", help="the data set (digits)")
     flags.add_argument("--model", default="mlp", help="the model (mlp)")

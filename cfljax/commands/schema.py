@@ -10,7 +10,7 @@ import typing
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from cfljax.commands import command_parser, help_of
+from cfljax.commands import parser_of
 from cfljax.config import data, grid, train, train_tables, transit
 from cfljax.config.optimisers import list_optimisers
 from cfljax.config.plugins import load
@@ -47,7 +47,7 @@ SEED: Table = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 
 def parser(prog: str = "python -m cfljax.schema") -> argparse.ArgumentParser:
     """Make the parser."""
-    flags = command_parser(prog, *help_of("schema"))
+    flags = parser_of("schema", prog)
     flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="know the methods, models, … of this file")
     return flags
 

@@ -10,16 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import (
-    accuracy,
-    add_flags_of_sweeps,
-    command_parser,
-    format_link,
-    help_of,
-    list_sweep_flags,
-    preview,
-    warn_of_divergence,
-)
+from cfljax.commands import accuracy, add_flags_of_sweeps, format_link, list_sweep_flags, parser_of, preview, warn_of_divergence
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -30,7 +21,7 @@ if TYPE_CHECKING:
 
 def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     """Make the parser of the sweep command."""
-    flags = command_parser(prog, *help_of("sweep"))
+    flags = parser_of("sweep", prog)
     flags.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the spec of the sweep (default: the quickstart)")
     add_flags_of_sweeps(flags)
     flags.add_argument("--explain", action="store_true", help="print how clients would be trained, with predicted costs")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import add_flags_of_sweeps, command_parser, format_link, help_of, list_sweep_flags
+from cfljax.commands import add_flags_of_sweeps, format_link, list_sweep_flags, parser_of
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def parser(prog: str = "python -m cfljax.tune") -> argparse.ArgumentParser:
     """Make the parser of the tune command."""
-    flags = command_parser(prog, *help_of("tune"))
+    flags = parser_of("tune", prog)
     flags.add_argument("spec", metavar="SPEC.toml", help="the spec with the settings to try")
     add_flags_of_sweeps(flags)
     budget = "total budget of all methods, in full runs (default: all settings are tried)"
