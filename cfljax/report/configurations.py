@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cfljax.methods import METHODS
-from cfljax.registry.options import Table, Value, show
-from cfljax.results.frames import label_of
+from cfljax.registry.options import Table, show
 from cfljax.results.result import Results
 from cfljax.store import Store
-from cfljax.store.rows import make_rows, unify_paths
+from cfljax.store.rows import label_of, make_rows, unify_paths
 
 
 class Unit(NamedTuple):
@@ -172,11 +171,3 @@ def _shorten_names(records: Iterable[Table]) -> dict[str, str]:
     short = {name: name.removesuffix(".name") if name.endswith(".name") else name.split(".", 1)[-1] for name in dotted}
     often = Counter(short.values())
     return {name: word if often[word] == 1 else name for name, word in short.items()}
-
-
-def option_of(config: Table, name: str) -> Value:
-    """Return the option of a run's configuration with this dotted name; None if it has no such option."""
-    value: Value = config
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
