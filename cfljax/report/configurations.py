@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from cfljax.methods import METHODS
 from cfljax.registry.options import Table, show
 from cfljax.results.result import Results
 from cfljax.store import Store
 from cfljax.store.rows import label_of, make_rows, unify_paths
+
+DISPLAYED: dict[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+"""Method -> its name in figures and in tables for papers, where the spec gives no label."""
 
 
 class Unit(NamedTuple):
@@ -49,9 +52,7 @@ class Configuration(NamedTuple):
     @property
     def called(self) -> str:
         """Its label if the spec gives one, else what papers call the method."""
-        if self.label != self.method or not METHODS.ours(self.method):
-            return self.label
-        return METHODS.entry(self.method).summary.partition(":")[0]
+        return DISPLAYED.get(self.method, self.label) if self.label == self.method else self.label
 
     @property
     def name(self) -> str:

@@ -79,8 +79,12 @@ class Folder:
     def log(self, event: Table) -> None:
         """Append a line to DIR/log.jsonl; lines of several processes do not mix."""
         path = self.folder / "log.jsonl"
-        with atomic.store_errors(path), path.open("ab", buffering=0) as file:
-            file.write(json.dumps(event, default=str).encode() + b"\n")
+        with atomic.store_errors(path):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            try:
+                os.write(descriptor, json.dumps(event, default=str).encode() + b"\n")
+            finally:
+                os.close(descriptor)
 
     def events(self) -> list[Table]:
         """Read the lines of DIR/log.jsonl, without invalid ones: a process may have been killed while it wrote."""

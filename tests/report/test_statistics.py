@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import f, friedmanchisquare, t
 
-from cfljax import methods
 from cfljax.report import page_data, tables, tested, tuning, write
 from cfljax.report.comparison import headline, rows
-from cfljax.report.configurations import collect
+from cfljax.report.configurations import DISPLAYED, collect
 from cfljax.report.critical_difference import MOST, WIDTH, picture, svg
 from cfljax.report.report_data import read
 from cfljax.results.statistics import difference, interval, ranks
@@ -192,7 +191,7 @@ def test_a_row_of_which_runs_diverged_has_no_star_no_rank_and_a_word_in_every_fo
 
 def test_the_sentence_names_no_survivor_as_the_best(tmp_path):
     best, _, table = survivors(tmp_path, ("digits",))
-    said, best = tested.sentence(table), methods.METHODS.entry(best).summary.partition(":")[0]
+    said, best = tested.sentence(table), DISPLAYED[best]
     assert f"{best} is significantly better" not in said and f"{best} (3 diverged of 6 runs)" in said
     assert f'">{best}' not in page_data.tests(table)
 
