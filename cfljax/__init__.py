@@ -11,24 +11,9 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
 __all__ = [
-    "CfljaxError",
-    "DataError",
-    "Result",
-    "Results",
-    "SpecError",
-    "StoreError",
-    "__version__",
-    "load",
-    "option",
-    "register_data",
-    "register_method",
-    "register_metric",
-    "register_model",
-    "register_partition",
-    "run",
-    "sweep",
-    "tune",
-]
+    "CfljaxError", "DataError", "Result", "Results", "SpecError", "StoreError", "__version__", "load", "option", "register_data",
+    "register_method", "register_metric", "register_model", "register_partition", "run", "sweep", "tune",
+]  # fmt: skip
 
 _HOME = {
     "api": ("load", "run", "sweep", "tune"),

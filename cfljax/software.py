@@ -17,8 +17,8 @@ PACKAGES = ("jax", "jaxlib", "numpy", "flax", "optax", "scikit-learn", "scipy")
 
 @functools.cache
 def software() -> dict[str, str]:
-    """Return what decides the bits, by name: for cfljax 16 digits of the SHA-256 of its Python files, for other packages their
-    versions. It is looked up once per process."""
+    """Return what decides the bits, by name: for cfljax 16 digits of the SHA-256 of its Python and TOML files, for other packages
+    their versions. It is looked up once per process."""
     found = {"cfljax sources": _sources(), "python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     found |= {name: version(name) for name in PACKAGES}
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "collective_call" not in flag]  # those are time limits
@@ -41,7 +41,7 @@ def version(package: str) -> str:
 
 def _sources() -> str:
     folder, digest = Path(__file__).parent, hashlib.sha256()
-    for file in sorted(folder.rglob("*.py")):
+    for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.toml")]):
         content = file.read_bytes()
         digest.update(f"{file.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:16]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -11,17 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from cfljax.registry.options import Table
 
-COMMANDS = {
-    "init": "write a first spec, for your data or for handwritten digits",
-    "sweep": "run a sweep: methods × data × hyperparameters × seeds",
-    "tune": "find the best hyperparameters of each method by successive halving",
-    "run": "run one method once",
-    "report": "write tables, figures and the page of a results folder",
-    "load": "print, check, convert or log a results folder",
-    "data": "list, download, import and describe data sets",
-    "methods": "list the methods, or describe one",
-    "schema": "print the JSON Schema of specs, for editors",
-}
+_HELP = tomllib.loads(Path(__file__).with_name("help.toml").read_text("utf-8"))
+COMMANDS: dict[str, str] = {name: texts["summary"] for name, texts in _HELP.items()}
 """Name -> what the command does."""
 
 
@@ -37,6 +29,11 @@ def command_parser(prog: str, about: str, examples: str, kind: type[Parser] = Pa
     """Make a parser for the command `prog`, with the examples at the end of its help."""
     form = argparse.RawDescriptionHelpFormatter
     return kind(prog=prog, description=about, epilog=f"examples:\n{examples}", formatter_class=form)
+
+
+def parser_of(name: str, prog: str, kind: type[Parser] = Parser) -> argparse.ArgumentParser:
+    """Make the parser of a command of the package, with its texts in help.toml."""
+    return command_parser(prog, _HELP[name]["about"], _HELP[name]["examples"], kind)
 
 
 def add_flags_of_sweeps(flags: argparse.ArgumentParser) -> None:

@@ -7,35 +7,15 @@ import dataclasses
 import os
 import sys
 
-from cfljax.commands import command_parser
+from cfljax.commands import parser_of
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
 from cfljax.types import Source
 
-ABOUT = "List data sets, download one, import your own data, or describe how a partition divides a data set."
-EXAMPLES = """  python -m cfljax.data list
-  python -m cfljax.data prepare mnist                     into $CFLJAX_DATA, else the cache
-  python -m cfljax.data prepare emnist/balanced --dir ~/tfds
-  python -m cfljax.data import photos/ --shape 32x32                  a folder per class
-  python -m cfljax.data import office/ --by-domain --shape 32x32      a folder per domain, in it a folder per class
-  python -m cfljax.data import speech/ --user-in-name '{user}_nohash_*' --log-mel 40   WAV files, a folder per word
-  python -m cfljax.data import shakespeare/data --tokens characters   LEAF's texts: next characters, a client per role
-  python -m cfljax.data import reviews.parquet --text review --user author
-  python -m cfljax.data import visits.csv --label sick --user hospital --name visits
-  python -m cfljax.data import saved_dataset/ --user speaker_id       what save_to_disk of Hugging Face's datasets wrote
-  python -m cfljax.data import hf:OWNER/NAME --label fine_label       from Hugging Face's hub; a spec says name = "hf:OWNER/NAME"
-  python -m cfljax.data import federated_dataset/                     one of them for each client, as Flower's partitioners give
-  python -m cfljax.data describe digits --set data.partition=rotated --set data.groups=4 --set data.clients=20
-  python -m cfljax.data describe mnist --set data.partition=dirichlet --png who-holds-what.png
-  python -m cfljax.data describe digits --set data.partition=corrupted --set data.clients=8 --draw samples.png
-
-Data sets are looked for in $CFLJAX_DATA (NAME.npz, or a folder NAME/: imported, or IDX, CIFAR or LEAF files), in $CFLJAX_CACHE, and
-among the data sets that tensorflow-datasets has prepared."""
-
 
 def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
     """Make the parser of the data command and of its actions."""
-    whole = command_parser(prog, ABOUT, EXAMPLES)
+    whole = parser_of("data", prog)
     actions = whole.add_subparsers(dest="action", required=True, metavar="list | prepare | import | describe")
 
     def action(name: str, about: str) -> argparse.ArgumentParser:

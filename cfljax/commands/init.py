@@ -5,24 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cfljax.commands import command_parser, data, read_starter
+from cfljax.commands import data, parser_of, read_starter
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
 
-ABOUT = """Import and describe your data, and write NAME.toml, a comparison of ten methods with five seeds on them.
-Without data: a comparison on handwritten digits, and a method of your own in my_method.py. No file is overwritten."""
-EXAMPLES = """  python -m cfljax.init
-  python -m cfljax.init photos/ --shape 32x32       images in a folder per class
-  python -m cfljax.init visits.csv --label sick --user hospital
-  python -m cfljax.init arrays.npz
-  python -m cfljax.init saved_dataset/              what save_to_disk of Hugging Face's datasets wrote
-  python -m cfljax.init mnist                       data that are here already: python -m cfljax.data list"""
 PLUGIN, DIGITS = "my_method.py", {"name": "digits", "partition": "rotated", "groups": 4, "clients": 20, "normalise": "unit"}
 
 
 def parser(prog: str = "python -m cfljax.init") -> argparse.ArgumentParser:
     """Return the flags: the ones of `data import`, with a source that may be left out."""
-    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags = parser_of("init", prog)
     data.add_import_flags(flags, nargs="?")
     return flags
 

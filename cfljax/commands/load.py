@@ -6,25 +6,16 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from cfljax.commands import command_parser
+from cfljax.commands import parser_of
 from cfljax.registry.options import Table
 
 if TYPE_CHECKING:
     from cfljax.results.result import Results
 
-ABOUT = "Print the summary table of a results folder, check it, convert it to files, or log it."
-EXAMPLES = """  python -m cfljax.load results/quickstart
-  python -m cfljax.load results/quickstart --status
-  python -m cfljax.load results/quickstart --verify
-  python -m cfljax.load results/quickstart --csv runs.csv --history history.csv
-  python -m cfljax.load results/quickstart --log tensorboard
-  python -m cfljax.load results/quickstart --export records/quickstart
-  python -m cfljax.load results/mine --run 0123456789abcdef --clusters for_flower --layout torch"""
-
 
 def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
     """Make the parser."""
-    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags = parser_of("load", prog)
     flags.add_argument("folder", metavar="DIR", help="a results folder")
     flags.add_argument("--status", action="store_true", help="print how many runs are done, failed and left")
     flags.add_argument("--verify", action="store_true", help="check every file against its checksum")

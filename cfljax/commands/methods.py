@@ -9,19 +9,14 @@ import re
 import sys
 from typing import NamedTuple
 
-from cfljax.commands import command_parser
+from cfljax.commands import parser_of
 from cfljax.methods import METHODS
 from cfljax.registry.options import Value, show
-
-ABOUT = "List the methods; with a name, describe one: its paper, options, defaults, communication and readings."
-EXAMPLES = """  python -m cfljax.methods
-  python -m cfljax.methods fedgroup
-  python -m cfljax.methods --plugin my_method.py"""
 
 
 def parser(prog: str = "python -m cfljax.methods") -> argparse.ArgumentParser:
     """Make the parser."""
-    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags = parser_of("methods", prog)
     flags.add_argument("name", nargs="?", help="a method")
     flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="list the methods of this file, too")
     return flags
@@ -82,9 +77,6 @@ def details(name: str) -> str:
     for field in about.options:
         accepted = field.metadata.get("choices")
         words = f" ({', '.join(map(show, accepted))})" if accepted else ""
-        text.append(f"  {field.name} = {_default(field)}{words}  {field.metadata['help']}")
+        default = "required" if field.default is dataclasses.MISSING else show(field.default)
+        text.append(f"  {field.name} = {default}{words}  {field.metadata['help']}")
     return "\n".join(text)
-
-
-def _default(field: dataclasses.Field[Value]) -> str:
-    return "required" if field.default is dataclasses.MISSING else show(field.default)

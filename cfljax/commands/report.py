@@ -8,24 +8,16 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from cfljax.commands import accuracy, command_parser, format_link
+from cfljax.commands import accuracy, format_link, parser_of
 from cfljax.errors import SpecError, suggest
 
 if TYPE_CHECKING:
     from cfljax.report.report_data import ReportData
 
-ABOUT = """Show what a sweep found: a comparison table (terminal, Markdown, LaTeX, CSV), one self-contained HTML page, and
-figures for papers (PNG and SVG). Several folders are compared with each other."""
-EXAMPLES = """  python -m cfljax.report results/quickstart
-  python -m cfljax.report results/a results/b --out both
-  python -m cfljax.report results/quickstart --target 0.9
-  python -m cfljax.report results/quickstart --no-figures
-  python -m cfljax.report results/quickstart --figures accuracy,assignment --dpi 300 --out paper"""
-
 
 def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
     """Make the parser of the report command."""
-    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags = parser_of("report", prog)
     flags.add_argument("folders", nargs="*", metavar="DIR", help="results folders of sweeps")
     where = "where to write (default: DIR/report; of several folders: report)"
     only = "write only these figures, for example accuracy,assignment; an unknown name lists all"

@@ -7,17 +7,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cfljax.commands import Parser, command_parser, warn_of_divergence
+from cfljax.commands import Parser, parser_of, warn_of_divergence
 from cfljax.errors import ALIASES, SpecError
 
 if TYPE_CHECKING:
     import numpy as np
 
-ABOUT = """Run one method once and print how it went. For more than one run, use python -m cfljax.sweep.
-Every option of train and of the method is a flag, too: --lr 0.1 is --set train.lr=0.1."""
-EXAMPLES = """  python -m cfljax.run fedavg
-  python -m cfljax.run ifca --clusters 4 --rounds 5 --lr 0.1
-  python -m cfljax.run fedprox --set method.mu=0.1 --set data.partition=rotated --set train.rounds=50 --seed 1"""
 
 COLUMNS = ("round", "accuracy", "accuracy_worst10", "loss", "ari", "clusters")
 
@@ -42,7 +37,7 @@ class _WithOptions(Parser):
 
 def parser(prog: str = "python -m cfljax.run") -> argparse.ArgumentParser:
     """Make the parser."""
-    flags = command_parser(prog, ABOUT, EXAMPLES, _WithOptions)
+    flags = parser_of("run", prog, _WithOptions)
     flags.add_argument("method", help="the method; python -m cfljax.methods lists all")
     flags.add_argument("--data", default="digits", help="the data set (digits)")
     flags.add_argument("--model", default="mlp", help="the model (mlp)")

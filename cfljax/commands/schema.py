@@ -10,7 +10,7 @@ import typing
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from cfljax.commands import command_parser
+from cfljax.commands import parser_of
 from cfljax.config import data, grid, train, train_tables, transit
 from cfljax.config.optimisers import list_optimisers
 from cfljax.config.plugins import load
@@ -25,10 +25,6 @@ from cfljax.methods import METHODS
 from cfljax.models import MODELS
 from cfljax.registry import Registry
 from cfljax.registry.options import Hint, Meta, Table
-
-ABOUT = """Print the JSON Schema (draft 2020-12) of specs: editors complete and check keys and values with it."""
-EXAMPLES = """  python -m cfljax.schema > spec.schema.json      then write #:schema ./spec.schema.json in the first line of a spec
-  python -m cfljax.schema --plugin my_method.py > spec.schema.json"""
 
 TABLES: dict[str, type] = {
     "data.new_clients": data.NewClients,
@@ -51,7 +47,7 @@ SEED: Table = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 
 def parser(prog: str = "python -m cfljax.schema") -> argparse.ArgumentParser:
     """Make the parser."""
-    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags = parser_of("schema", prog)
     flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="know the methods, models, … of this file")
     return flags
 

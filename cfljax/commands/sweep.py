@@ -10,15 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import (
-    accuracy,
-    add_flags_of_sweeps,
-    command_parser,
-    format_link,
-    list_sweep_flags,
-    preview,
-    warn_of_divergence,
-)
+from cfljax.commands import accuracy, add_flags_of_sweeps, format_link, list_sweep_flags, parser_of, preview, warn_of_divergence
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -26,20 +18,10 @@ if TYPE_CHECKING:
     from cfljax.devices.mesh import Shape
     from cfljax.launch import Launcher
 
-ABOUT = """Run a sweep from one TOML file: methods × data × hyperparameters × seeds. Started again on the same folder, it continues
-where it stopped. Without a file it runs the quickstart: the methods of five papers and their baselines, on
-rotated handwritten digits."""
-EXAMPLES = """  python -m cfljax.sweep
-  python -m cfljax.sweep spec.toml --out results/mine
-  python -m cfljax.sweep spec.toml --set train.lr=0.03,0.1 --set seeds=0:10
-  python -m cfljax.sweep --set method=fedavg,oracle --dry-run
-  python -m cfljax.sweep spec.toml --launcher ray --address auto --gpus-per-task 1
-  python -m cfljax.sweep spec.toml --launcher slurm --slurm partition=gpu --slurm time=120 --gpus-per-task 1"""
-
 
 def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     """Make the parser of the sweep command."""
-    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags = parser_of("sweep", prog)
     flags.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the spec of the sweep (default: the quickstart)")
     add_flags_of_sweeps(flags)
     flags.add_argument("--explain", action="store_true", help="print how clients would be trained, with predicted costs")

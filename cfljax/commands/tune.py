@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import add_flags_of_sweeps, command_parser, format_link, list_sweep_flags
+from cfljax.commands import add_flags_of_sweeps, format_link, list_sweep_flags, parser_of
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -17,18 +17,10 @@ if TYPE_CHECKING:
     from cfljax.launch.sweep import Options
     from cfljax.store import Store
 
-ABOUT = """Find the best setting of each method by successive halving: all settings of its grid or random ranges train for
-some rounds, the better ones continue, up to train.rounds. Each method has the same budget, and test data are not
-used. Started again on the same folder, it continues where it stopped. In the spec: [search] first = 10, reduce = 3, and seeds."""
-EXAMPLES = """  python -m cfljax.tune spec.toml
-  python -m cfljax.tune spec.toml --budget 60
-  python -m cfljax.tune spec.toml --budget 60 --then-compare 0:10
-  python -m cfljax.tune spec.toml --set search.first=5 --metric val_loss --out results/tuned"""
-
 
 def parser(prog: str = "python -m cfljax.tune") -> argparse.ArgumentParser:
     """Make the parser of the tune command."""
-    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags = parser_of("tune", prog)
     flags.add_argument("spec", metavar="SPEC.toml", help="the spec with the settings to try")
     add_flags_of_sweeps(flags)
     budget = "total budget of all methods, in full runs (default: all settings are tried)"

@@ -14,14 +14,8 @@ from cfljax.files.npy import read_member
 from cfljax.types import Source
 
 _OPTIONAL = (
-    "user_train",
-    "user_test",
-    "population_train",
-    "population_test",
-    "classes",
-    "table",
-    "y_coarse_train",
-    "y_coarse_test",
+    *("user_train", "user_test", "population_train", "population_test"),
+    *("classes", "table", "y_coarse_train", "y_coarse_test"),
 )
 
 

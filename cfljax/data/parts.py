@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,15 +80,9 @@ def split_test(part: Part, share: float) -> tuple[Part, Part]:
     order = np.argsort(group, kind="stable")
     for rows in np.split(order, np.cumsum(np.bincount(group))[:-1]):
         test[rng.permutation(rows)[: min(len(rows) - 1, round(share * len(rows)))]] = True
-    return tuple(  # type: ignore[return-value]
-        part._replace(
-            x=part.x[keep],
-            y=part.y[keep],
-            user=None if part.user is None else part.user[keep],
-            coarse=None if part.coarse is None else part.coarse[keep],
-        )
-        for keep in (~test, test)
-    )
+    held: dict[str, Any] = {name: each for name, each in part._asdict().items() if isinstance(each, np.ndarray)}
+    train, tested = (part._replace(**{name: each[keep] for name, each in held.items()}) for keep in (~test, test))
+    return train, tested
 
 
 def number_classes(where: str, train: Part, test: Part) -> tuple[list[str], tuple[np.ndarray, np.ndarray]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfljax.data import mapped, prepared
-from cfljax.data.bounded import PUBLISHED_MD5, check_md5, one_line_reason
+from cfljax.data.bounded import ORIGINAL_URLS, PUBLISHED_MD5, check_md5, one_line_reason
 from cfljax.data.files import check_free, folders
 from cfljax.data.importing import import_data
 from cfljax.data.parts import Wanted
@@ -21,15 +21,6 @@ from cfljax.files import cache_folder, write_whole
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
-
-ORIGINAL_URLS = {
-    "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    "fashion_mnist": "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-    "kmnist": "https://codh.rois.ac.jp/kmnist/dataset/kmnist/",
-    "cifar10": "https://www.cs.toronto.edu/~kriz/",
-    "cifar100": "https://www.cs.toronto.edu/~kriz/",
-}
-"""The addresses of the files with published checksums."""
 
 _EMNIST = ("emnist/balanced", "emnist/byclass", "emnist/letters")
 COMMON_SETS = ("mnist", "fashion_mnist", "kmnist", *_EMNIST, "cifar10", "cifar100", "svhn_cropped")

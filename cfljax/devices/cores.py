@@ -15,11 +15,8 @@ MAX_CORE_DEVICES = 8  # The largest number of devices that the cores are divided
 ACCELERATORS = {"tpu": ("accel[0-9]*", "vfio/[0-9]*"), "cuda12": ("nvidia[0-9]*",)}
 """What JAX must be installed with -> the device files that Linux has of such accelerators."""
 DEVICE_VARIABLES = (
-    "JAX_BACKEND_TARGET",
-    "JAX_PLATFORM_NAME",
-    "JAX_NUM_CPU_DEVICES",
-    "PJRT_NAMES_AND_LIBRARY_PATHS",
-    "TPU_LIBRARY_PATH",
+    *("JAX_BACKEND_TARGET", "JAX_PLATFORM_NAME", "JAX_NUM_CPU_DEVICES"),
+    *("PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH"),
 )
 """Variables by which JAX may find other devices than a CPU, or several."""
 

@@ -8,39 +8,21 @@ is lost is computed without a file: transform of 8 × 8 blocks, division by the 
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
 Corrupt = Callable[[np.ndarray, float, Sequence[np.random.Generator]], np.ndarray]
 
-STRENGTHS = {
-    "gaussian_blur": (0.4, 0.6, 0.7, 0.8, 1.0),
-    "gaussian_noise": (0.04, 0.06, 0.08, 0.09, 0.10),
-    "contrast": (0.75, 0.5, 0.4, 0.3, 0.15),
-    "jpeg": (80, 65, 58, 50, 40),
-    "impulse_noise": (0.01, 0.02, 0.03, 0.05, 0.07),
-    "brightness": (0.05, 0.1, 0.15, 0.2, 0.3),
-    "shot_noise": (500, 250, 100, 75, 50),
-}
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+STRENGTHS: dict[str, list[float]] = _TABLES["strengths"]
 """For each corruption its strength at severity 1 to 5: the blur's deviation in pixels, the noise's deviation, the factor of
 contrast, JPEG's quality, the share of pixels, what is added, and the photons of a white pixel."""
 _CHUNK = 1024
 
-_LUMINANCE = np.array(
-    [
-        [16, 11, 10, 16, 24, 40, 51, 61],
-        [12, 12, 14, 19, 26, 58, 60, 55],
-        [14, 13, 16, 24, 40, 57, 69, 56],
-        [14, 17, 22, 29, 51, 87, 80, 62],
-        [18, 22, 37, 56, 68, 109, 103, 77],
-        [24, 35, 55, 64, 81, 104, 113, 92],
-        [49, 64, 78, 87, 103, 121, 120, 101],
-        [72, 92, 95, 98, 112, 100, 103, 99],
-    ]
-)
-_CHROMINANCE = np.full((8, 8), 99)
-_CHROMINANCE[:4, :4] = [[17, 18, 24, 47], [18, 21, 26, 66], [24, 26, 56, 99], [47, 66, 99, 99]]
+_LUMINANCE, _CHROMINANCE = (np.array(_TABLES["jpeg"][name]) for name in ("luminance", "chrominance"))
 """The tables of the JPEG standard (ITU T.81, annex K)."""
 
 
@@ -135,13 +117,7 @@ def _cosines() -> np.ndarray:
 _DCT = _cosines()
 _TO_YCC = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])
 _KINDS: dict[str, Corrupt] = {
-    "gaussian_blur": gaussian_blur,
-    "gaussian_noise": gaussian_noise,
-    "contrast": contrast,
-    "jpeg": jpeg,
-    "impulse_noise": impulse_noise,
-    "brightness": brightness,
-    "shot_noise": shot_noise,
+    f.__name__: f for f in (gaussian_blur, gaussian_noise, contrast, jpeg, impulse_noise, brightness, shot_noise)
 }
 CORRUPTIONS = ("none", *_KINDS)
 """What a group may see; the first of them are the groups of the partition `corrupted`, unless its `kinds` says otherwise."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,26 +104,5 @@ def _with_groups(parts: Parts, own: np.ndarray, crossed: Crossed, mine: np.ndarr
     )
 
 
-_PLAIN = list(range(10))
-_SWAPPED = [_PLAIN[:a] + [a + 1, a] + _PLAIN[a + 2 :] for a in (1, 3, 5)]
-PRESETS: dict[str, Table] = {
-    "fedrc": {
-        "partition": "dirichlet", "balance": "equal", "alpha": 0.1, "clients": 300, "samples_per_client": 500,
-        "views": [
-            {"name": "label_permutation", "groups": 3, "labels": [_PLAIN, _PLAIN[::-1], [*_PLAIN[1:], 0]], "copies": True},
-            {"name": "corrupted", "groups": 2, "kinds": ["none", "gaussian_noise"], "copies": True},
-        ],
-        "view_shares": [0.2, 0.2, 0.2, 0.1, 0.2, 0.1], "true_groups": "label_permutation",
-    },
-    "cfl_gp": {
-        "partition": "dirichlet", "alpha": 1.0, "min_samples": 0, "clients": 128, "samples_per_client": 1562,
-        "views": [{"name": "rotated", "groups": 2, "angles": [90.0, 0.0]}],
-    },
-    "anda": {"partition": "iid", "clients": 10, "views": [{"name": "rotated", "groups": 4}]},
-    "fedccfa": {
-        "partition": "dirichlet", "alpha": 0.5, "of_each_class": 5, "clients": 100,
-        "views": [{"name": "label_permutation", "groups": 4, "labels": [_PLAIN, *_SWAPPED]}],
-        "view_shares": [1.0, 0.0, 0.0, 0.0], "drift": {"kind": "sudden", "at": [100], "share": 1.0},
-    },
-}  # fmt: skip
-"""Name -> keys of the table `data`. Labels are for data of ten classes."""
+PRESETS: dict[str, Table] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+"""Name of a paper's partition -> keys of the table `data`."""

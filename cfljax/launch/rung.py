@@ -34,7 +34,6 @@ class OfRuns(Checkpoints):
     def __init__(self, store: Store, batch: batching.Batch, until: int):
         super().__init__(store, batch.id)
         self.runs, self.width, self.until, self.done = batch.runs, batch.width, until, 0
-        self.folder = store
 
     def save(self, make: Callable[[], Checkpoint]) -> None:
         """Do as for a batch, and always at the pause."""
@@ -49,16 +48,16 @@ class OfRuns(Checkpoints):
                 rows={name: array[at : at + 1] for name, array in checkpoint.rows.items()},
                 spent=Spent(*(seconds / self.width for seconds in checkpoint.spent)),
             )
-            self.folder.save_checkpoint(run.id, *to_arrays(of_run))
+            self.store.save_checkpoint(run.id, *to_arrays(of_run))
 
     def refuse(self, why: str) -> None:
         """Set the checkpoints of all runs aside."""
         for run in self.runs:
-            self.folder.set_aside_checkpoint(run.id, why)
+            self.store.set_aside_checkpoint(run.id, why)
 
     def load(self) -> Checkpoint | None:
         """Join the checkpoints of the runs to one; None if one of them has no usable checkpoint."""
-        each = [Checkpoints(self.folder, run.id).load() for run in self.runs]
+        each = [Checkpoints(self.store, run.id).load() for run in self.runs]
         known = [checkpoint for checkpoint in each if checkpoint is not None]
         known += known[-1:] * (self.width - len(self.runs))  # as the batch's runs are
         each += each[-1:] * (self.width - len(self.runs))

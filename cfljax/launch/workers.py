@@ -3,6 +3,7 @@ processes take the time of one. The processes share the results folder; the one 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import queue
@@ -47,28 +48,14 @@ class RelayedProgress(Progress):
         except BrokenPipeError:  # the watching process was killed: no fault of the run, which others will do
             os._exit(1)
 
-    def start(self, name: str, rounds: int, line: int = 0) -> None:  # noqa: ARG002
-        """Do as Progress does."""
-        self.tell("start", name, rounds)
-
-    def update(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:  # noqa: ARG002
-        """Do as Progress does."""
-        self.tell("update", rounds, accuracy)
+    start = functools.partialmethod(tell, "start")  # type: ignore[assignment]
+    update = functools.partialmethod(tell, "update")  # type: ignore[assignment]
+    finish = functools.partialmethod(tell, "finish")  # type: ignore[assignment]
+    say = functools.partialmethod(tell, "say")  # type: ignore[assignment]
+    fail = functools.partialmethod(tell, "error")  # The error that ends the worker: its message and exit code
 
     def pass_over(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
         """Do nothing: the process that did the rounds reports them."""
-
-    def finish(self, status: str, result: str = "") -> None:
-        """Do as Progress does."""
-        self.tell("finish", status, result)
-
-    def say(self, message: str) -> None:
-        """Do as Progress does."""
-        self.tell("say", message)
-
-    def fail(self, message: str, code: int) -> None:
-        """Report the error that ends the worker."""
-        self.tell("error", message, code)
 
 
 class Crew(NamedTuple):

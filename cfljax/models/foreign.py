@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,85 +20,12 @@ class Family(NamedTuple):
 
     mark: str  # A parameter by which such a file is known
     block: str  # What the names in a block begin with. The blocks of a file are ours, in their order.
-    inside: tuple[Mapping[str, str], ...]  # Layers of a block → ours: the first table of which the block has all layers
+    inside: list[Mapping[str, str]]  # Layers of a block → ours: the first table of which the block has all layers
     outside: Mapping[str, str]  # Patterns of other layers, and of parameters that belong to none → ours
 
 
-_BASIC = {"conv1": "conv_0", "bn1": "norm_0", "conv2": "conv_1", "bn2": "norm_1"}
-_AROUND = {"downsample.0": "around", "downsample.1": "norm_around"}
+FAMILIES = [Family(**each) for each in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["family"]]
 _TOGETHER = "attention.together"  # Queries, keys and values in one layer
-
-FAMILIES = (
-    Family(  # ResNets of torchvision and timm
-        "layer1.0.conv1.weight",
-        r"layer\d+\.\d+\.",
-        (_BASIC | _AROUND, _BASIC),
-        {"conv1": "conv", "bn1": "norm", "fc": "head", "linear": "head"},
-    ),
-    Family(  # torchvision's MobileNetV2, whose first and last features are no blocks
-        "features.1.conv.0.0.weight",
-        r"features\.\d+\.(?=conv\.)",
-        (
-            {
-                "conv.0.0": "conv_0", "conv.0.1": "norm_0", "conv.1.0": "conv_1", "conv.1.1": "norm_1", "conv.2": "conv_2",
-                "conv.3": "norm_2",
-            },
-            {"conv.0.0": "conv_1", "conv.0.1": "norm_1", "conv.1": "conv_2", "conv.2": "norm_2"},
-        ),
-        {
-            r"features\.0\.0": "conv", r"features\.0\.1": "norm", r"classifier\.1": "head",
-            r"features\.\d+\.0": "last_conv", r"features\.\d+\.1": "last_norm",
-        },
-    ),
-    Family(  # timm's MobileNetV2
-        "blocks.0.0.conv_dw.weight",
-        r"blocks\.\d+\.\d+\.",
-        (
-            {"conv_pw": "conv_0", "bn1": "norm_0", "conv_dw": "conv_1", "bn2": "norm_1", "conv_pwl": "conv_2", "bn3": "norm_2"},
-            {"conv_dw": "conv_1", "bn1": "norm_1", "conv_pw": "conv_2", "bn2": "norm_2"},
-        ),
-        {"conv_stem": "conv", "bn1": "norm", "conv_head": "last_conv", "bn2": "last_norm", "classifier": "head"},
-    ),
-    Family(  # vision transformers of timm, and DeiT's
-        "blocks.0.attn.qkv.weight",
-        r"blocks\.\d+\.",
-        (
-            {
-                "attn.qkv": _TOGETHER, "attn.proj": "attention.out", "norm1": "norm_0", "norm2": "norm_1",
-                "mlp.fc1": "dense_0", "mlp.fc2": "dense_1",
-            },
-        ),
-        {
-            "patch_embed.proj.weight": "embed_kernel", "patch_embed.proj.bias": "embed_bias", "cls_token": "class_token",
-            "pos_embed": "embed_positions", "norm": "last_norm", "head": "head",
-        },
-    ),
-    Family(  # vision transformers of torchvision
-        "encoder.layers.encoder_layer_0.ln_1.weight",
-        r"encoder\.layers\.encoder_layer_\d+\.",
-        (
-            {
-                "self_attention.in_proj": _TOGETHER, "self_attention.out_proj": "attention.out", "ln_1": "norm_0", "ln_2": "norm_1",
-                "mlp.0": "dense_0", "mlp.3": "dense_1",
-            },
-        ),
-        {
-            "conv_proj.weight": "embed_kernel", "conv_proj.bias": "embed_bias", "class_token": "class_token",
-            "encoder.pos_embedding": "embed_positions", "encoder.ln": "last_norm", "heads.head": "head",
-        },
-    ),
-    Family(  # PyTorch's own `TransformerEncoderLayer`s in a list `layers`
-        "layers.0.self_attn.in_proj_weight",
-        r"layers\.\d+\.",
-        (
-            {
-                "self_attn.in_proj": _TOGETHER, "self_attn.out_proj": "attention.out", "norm1": "norm_0", "norm2": "norm_1",
-                "linear1": "dense_0", "linear2": "dense_1",
-            },
-        ),
-        {"embed.weight": "embed_kernel", "embed.bias": "embed_bias"},
-    ),
-)  # fmt: skip
 
 
 def rename_arrays(arrays: Arrays, blocks: Sequence[str], where: str) -> Arrays:

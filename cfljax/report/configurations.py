@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from cfljax.registry.options import Table, Value, show
-from cfljax.results.frames import label_of
+from cfljax.registry.options import Table, show
 from cfljax.results.result import Results
 from cfljax.store import Store
-from cfljax.store.rows import make_rows, unify_paths
+from cfljax.store.rows import label_of, make_rows, unify_paths
 
-DISPLAYED = {
-    "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "feddyn": "FedDyn", "local": "Local only", "oracle": "Oracle",
-    "ccs_rfedavg": "CCS + RFedAvg", "joint": "Joint", "ifca": "IFCA", "ocfl": "OCFL", "fedgroup": "FedGroup", "fesem": "FeSEM",
-    "cfl_mgd": "CFL-MGD", "fedbcd": "FedBCD", "cfl_sattler": "Sattler's CFL", "fl_hc": "FL+HC", "pacfl": "PACFL", "ditto": "Ditto",
-    "one_shot": "One-shot K-means", "fedem": "FedEM", "fedrc": "FedRC", "fedsoft": "FedSoft", "apfl": "APFL", "pfedme": "pFedMe",
-    "per_fedavg": "Per-FedAvg", "fedamp": "FedAMP", "pfedgraph": "pFedGraph", "stocfl": "StoCFL", "feddrift": "FedDrift",
-    "fedper": "FedPer", "lg_fedavg": "LG-FedAvg", "fedrep": "FedRep", "fedbabu": "FedBABU", "ocfl_zuziak": "OCFL (Zuziak)",
-    "cfl_gp": "CFL-GP", "sr_fca": "SR-FCA", "fedgwc": "FedGWC", "adaptive_fedavg": "Adaptive-FedAvg", "fedrod": "FedRoD",
-    "moon": "MOON", "fedala": "FedALA", "fedbn": "FedBN",
-    "wecfl": "WeCFL", "flux": "FLUX", "fesem_flexcfl": "FeSEM (FedGroup)",
-    "fedproto": "FedProto", "fedavg_ft": "FedAvg + FT", "fedprox_ft": "FedProx + FT",
-}  # fmt: skip
+DISPLAYED: dict[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 """Method -> its name in figures and in tables for papers, where the spec gives no label."""
 
 
@@ -183,11 +172,3 @@ def _shorten_names(records: Iterable[Table]) -> dict[str, str]:
     short = {name: name.removesuffix(".name") if name.endswith(".name") else name.split(".", 1)[-1] for name in dotted}
     often = Counter(short.values())
     return {name: word if often[word] == 1 else name for name, word in short.items()}
-
-
-def option_of(config: Table, name: str) -> Value:
-    """Return the option of a run's configuration with this dotted name; None if it has no such option."""
-    value: Value = config
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value

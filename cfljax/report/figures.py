@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import math
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,26 +29,7 @@ SIZE = (5.5, 3.3)  # (width, height) in inches
 CHANGE = "#8a93a3"
 """The colour of the lines at changes of the data."""
 LINE = 0.15  # The height of a line of the legend in inches
-STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e6e9ef",
-    "grid.linewidth": 0.6,
-    "axes.edgecolor": "#8a93a3",
-    "axes.titlesize": 8,
-    "legend.frameon": False,
-    "legend.fontsize": 7,
-    "lines.linewidth": 1.3,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "cfljax",
-    "image.interpolation": "nearest",
-    "image.composite_image": False,
-    "figure.constrained_layout.use": True,
-}
+STYLE: dict[Any, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 def render(data: ReportData, names: Sequence[str] = (), dpi: int = 200) -> Iterator[tuple[str, bytes]]:

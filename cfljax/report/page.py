@@ -15,11 +15,12 @@ from importlib.resources import files
 from cfljax.registry.options import Table
 from cfljax.report import page_data, tables, tuning
 from cfljax.report.comparison import Column, Row, headline, headline_of, seconds
-from cfljax.report.configurations import Unit, option_of
+from cfljax.report.configurations import Unit
 from cfljax.report.curves import MOST_CURVES
 from cfljax.report.page_data import escaped, page_json
 from cfljax.report.report_data import ReportData
 from cfljax.store import busy
+from cfljax.store.rows import option_of
 from cfljax.store.units import read_search
 
 SCRIPTS = ("draw.js", "charts.js", "pictures.js", "save.js", "page.js")

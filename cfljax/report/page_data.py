@@ -163,11 +163,7 @@ def timing(configuration: Configuration, part: str) -> float | None:
 
 def _encode(colours: np.ndarray) -> str:
     """Numbers of colours as bytes in base64: 255 for none, and the numbers modulo 250 for the others."""
-    return _base64(np.where(colours < 0, 255, colours % 250).astype(np.uint8))
-
-
-def _base64(values: np.ndarray) -> str:
-    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
+    return base64.b64encode(np.where(colours < 0, 255, colours % 250).astype(np.uint8).tobytes()).decode()
 
 
 def number(value: float | None) -> float | None:

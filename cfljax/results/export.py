@@ -83,8 +83,6 @@ def write_safetensors(path: str | os.PathLike[str], arrays: Mapping[str, np.ndar
     """Write the arrays to a `.safetensors` file, whole or not at all. `about`: texts that its header has beside them."""
     from safetensors.numpy import save
 
-    from cfljax.store.atomic import store_errors, write_bytes
-
     file = Path(path)
     if file.suffix != ".safetensors":
         raise SpecError(f'export "{file}": must end with .safetensors')

@@ -11,21 +11,14 @@ import numpy as np
 from cfljax.federation import VIEWS
 from cfljax.registry.options import Table, Value, show
 from cfljax.store import QUANTITIES, SECONDS_COLUMNS
+from cfljax.store.rows import label_of
 
 if TYPE_CHECKING:
     import pandas
 
 CURVES = (
-    "accuracy",
-    "accuracy_worst10",
-    "accuracy_client_std",
-    "loss",
-    "ari",
-    "nmi",
-    "purity",
-    "clusters",
-    "bytes_up",
-    "bytes_down",
+    *("accuracy", "accuracy_worst10", "accuracy_client_std", "loss"),
+    *("ari", "nmi", "purity", "clusters", "bytes_up", "bytes_down"),
 )
 """Columns of the history frame after `round`; the diagnostics of methods and the user's metrics follow."""
 
@@ -45,11 +38,6 @@ def new_steps(name: str) -> int:
     """Return the number of local steps of new clients in the name of a column; −1 for those without labels."""
     steps = name.removeprefix(NEW)
     return int(steps) if steps.isdecimal() else -1
-
-
-def label_of(record: Table) -> str:
-    """Return the label that the spec gives the run's method; the method's name if it gives none."""
-    return str(record.get("label") or record["method"])
 
 
 def summaries(records: Collection[Table]) -> pandas.DataFrame:

@@ -142,8 +142,6 @@ class KeptModels:
     def export_clusters(self, folder: str | os.PathLike[str], layout: str = "jax") -> Path:
         """Write who is in which cluster, and the models of all clusters that have clients, to a new folder for other programs:
         `clusters.json` and a `cluster_K.npz` each. `layout` as for `export`."""
-        from cfljax.results.export import write_clusters
-
         models, labels = (predict.need(kept, what, self.run) for kept, what in ((self.models, "models"), (self.labels, "labels")))
         clients = predict.clusters_of(self._scene, models, labels)
         about = self._origin(layout)
@@ -151,7 +149,7 @@ class KeptModels:
         if self._scene.mixes:  # clients use all models, each by its weight
             used, about["weights"] = np.arange(len(models)), predict.need(self.mixture, "mixtures", self.run).tolist()
         params = {int(cluster): predict.params_of(self._scene.model, models[cluster]) for cluster in used}
-        return write_clusters(folder, {k: self._named(each, layout) for k, each in params.items()}, clients, about)
+        return export.write_clusters(folder, {k: self._named(each, layout) for k, each in params.items()}, clients, about)
 
     def _origin(self, layout: str) -> Table:
         return {"run": self.run, "method": self.record["method"], "model": self.record["config"]["model"]["name"], "layout": layout}

@@ -17,7 +17,7 @@ from cfljax.results import frames
 from cfljax.results.models import KeptModels
 from cfljax.store import DamagedWarning, Store, summarise
 from cfljax.store.atomic import store_errors, write_bytes
-from cfljax.store.rows import make_rows, unify_paths
+from cfljax.store.rows import label_of, make_rows, unify_paths
 
 if TYPE_CHECKING:
     import pandas
@@ -38,7 +38,7 @@ class Result(KeptModels):
     @property
     def label(self) -> str:
         """The label that the spec gives the method; the method's name if it gives none."""
-        return frames.label_of(self.record)
+        return label_of(self.record)
 
     @property
     def seed(self) -> int:

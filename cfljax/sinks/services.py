@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -28,11 +27,8 @@ class JsonLines:
         lines = [run | {"round": number} | values for number, values in rows(result)]
         lines.append(run | {"status": result.status, "error": result.record.get("error"), "summary": summary(result)})
         text = "".join(json.dumps(line, default=str) + "\n" for line in lines)
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        try:
-            os.write(descriptor, text.encode())
-        finally:
-            os.close(descriptor)
+        with self.path.open("ab", buffering=0) as file:  # one write, which does not mix with that of another process
+            file.write(text.encode())
 
 
 class TensorBoard:

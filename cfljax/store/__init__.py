@@ -8,17 +8,6 @@ from cfljax.store.summary import QUANTITIES, SECONDS_COLUMNS, summarise, summari
 from cfljax.store.units import Store
 
 __all__ = [
-    "QUANTITIES",
-    "SECONDS_COLUMNS",
-    "Claim",
-    "DamagedWarning",
-    "Store",
-    "busy",
-    "counts",
-    "device",
-    "summarise_drift",
-    "provenance",
-    "status",
-    "summarise",
-    "verify",
-]
+    "QUANTITIES", "SECONDS_COLUMNS", "Claim", "DamagedWarning", "Store", "busy", "counts", "device", "provenance", "status",
+    "summarise", "summarise_drift", "verify",
+]  # fmt: skip

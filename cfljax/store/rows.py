@@ -29,7 +29,7 @@ def unify_paths(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
     for record in (record for records in folders for record in records.values()):
         for group, checksum in _list_files(record):
             section, option, _ = group
-            path = _get_option(record["config"][section], option)
+            path = option_of(record["config"], f"{section}.{option}")
             held.setdefault((group, path), set()).add(checksum)
             first.setdefault((group, checksum), path)
 
@@ -78,7 +78,7 @@ def _label_by_plan(records: Mapping[str, Record], called: Iterable[Mapping[str, 
         for run in entry["units"]:
             names.setdefault(run, []).append((entry["label"], entry.get("data_seed") == "run"))
     for run, record in records.items():
-        for label, follows in names.get(run, [(_label(record), follow)]):
+        for label, follows in names.get(run, [(label_of(record), follow)]):
             yield _relabel(record, label, follows)
 
 
@@ -88,7 +88,8 @@ def _data_follow(records: list[Record]) -> bool:
     return len({seed for seed, _ in pairs}) > 1 and all(seed == drawn for seed, drawn in pairs)
 
 
-def _label(record: Record) -> str:
+def label_of(record: Record) -> str:
+    """Return the label that the spec gives the run's method; the method's name if it gives none."""
     return str(record.get("label") or record["method"])
 
 
@@ -200,12 +201,12 @@ def _list_files(record: Record) -> Iterator[tuple[Files, str]]:
             yield (section, key, str(table.get("name"))), checksum
 
 
-def _get_option(table: Mapping[str, Value], option: str) -> Value:
-    name, _, inner = option.partition(".")
-    value = table.get(name)
-    if not inner:
-        return value
-    return _get_option(value, inner) if isinstance(value, dict) else None
+def option_of(config: Table, name: str) -> Value:
+    """Return the option of a run's configuration with this dotted name; None if it has no such option."""
+    value: Value = config
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def _set_option(table: Mapping[str, Value], option: str, path: Value) -> Table:

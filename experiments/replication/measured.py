@@ -9,8 +9,9 @@ from collections.abc import Hashable
 
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, show
-from cfljax.report.configurations import Unit, option_of
+from cfljax.report.configurations import Unit
 from cfljax.results.result import Result, Results
+from cfljax.store.rows import option_of
 from experiments.replication.claims import signed_difference, verdict
 from experiments.replication.costs import at_target, costs, draw_of
 from experiments.replication.published import Cell, Claim, Published

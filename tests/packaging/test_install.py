@@ -119,7 +119,7 @@ def test_the_wheel_has_what_it_needs_and_nothing_else(built):
     names = zipfile.ZipFile(wheel).namelist()
     for name in ("cfljax/py.typed", "cfljax/config/quickstart.toml", "cfljax/report/web/page.html", "cfljax/sinks/services.py"):
         assert name in names
-    assert {str(path.relative_to(ROOT)) for path in (ROOT / "cfljax").rglob("*.py")} <= set(names)
+    assert {str(path.relative_to(ROOT)) for kind in ("py", "toml") for path in (ROOT / "cfljax").rglob(f"*.{kind}")} <= set(names)
     assert {n.split("/")[0] for n in names} == {"cfljax", next(n.split("/")[0] for n in names if ".dist-info/" in n)}
 
 
