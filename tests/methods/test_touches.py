@@ -24,7 +24,7 @@ NOTHING = {"attack.share": 0.0, "attack.factor": 5.0, "privacy.clip": 1e9, "priv
 LIES = Sending(attack="sign_flip")
 GUARDED = Sending(attack="sign_flip", robust="trimmed_mean")
 NEVER_SENDS = {"local", "fedproto"}
-IN_TURNS = {"fedrep"}
+IN_TURNS = {"fedrep", "fedpac"}
 """Methods whose work is given in epochs."""
 MOVES_ALONE = {"fedgroup", "ditto", "fesem", "fesem_flexcfl", "joint", "fedsoft", "apfl", "pfedme", "fedrod", "fedala"}
 """Methods whose models change without what clients send."""
