@@ -54,7 +54,7 @@ def combine_heads(variance: jax.Array, features: jax.Array, active: jax.Array) -
     products = jnp.matmul(centred, centred.T, precision=HIGHEST)
     gram = products + jnp.diag(jnp.where(active, variance, 0.0))
     scale = jnp.maximum(jnp.diag(gram).max(), 1e-30)
-    return jax.vmap(minimise, in_axes=(None, 0, None))(gram / scale, products / scale, active)
+    return jax.vmap(lambda linear: minimise(gram / scale, linear, active, 1000))(products / scale)
 
 
 class _Descent(NamedTuple):

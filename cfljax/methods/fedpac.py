@@ -6,8 +6,9 @@ A participant trains its head for some epochs with the body that it was sent, th
 server averages the bodies by samples, and the features of each class over all samples of the participants: the new centroids.
 
 The new head of client i is Σ_j α_j φ_j, where φ_j are the participants' trained heads and α ≥ 0, Σ_j α_j = 1 minimises the estimate
-Σ_j α_j² V_j + ‖H_i − Σ_j α_j H_j‖² of variance and squared bias. H_j has for each class the mean features of its samples times the
-share that they have of all samples, and V_j = (E‖z‖² − ‖H_j‖²) / n_j, over the n_j features z under the body that was sent.
+Σ_j α_j² V_j + ‖H_i − Σ_j α_j H_j‖² of variance and squared bias. H_j holds for each class the mean features of its samples, times
+the share of the class in the n_j samples of client j, and V_j = (E‖z‖² − ‖H_j‖²) / n_j; the features z are those under the body that
+was sent.
 
 Readings:
 - Learning rates. Paper: its program's are 0.1 for heads and 0.01 or 0.02 for bodies. Here: `train.lr` for both. Option: none.
@@ -17,8 +18,8 @@ Readings:
 - Scored model. Paper: its program's is the one after local training. Here: the new body and the mixed head, as in PFLlib. Option:
   `train.finetune_steps` trains them on for a last score.
 
-Communication per participant and round: a model and the known centroids down; a model up, and for each of its classes the centroid,
-the mean features before training and the number of samples, and V_j.
+Communication per participant and round: a model and the known centroids down; a model and the estimate of its variance up, and for
+each of its classes the centroid, the mean features before training and the number of samples.
 
 A newcomer, or a client that has not been drawn yet, is scored with the body below the mean by samples of all mixed heads.
 """
@@ -42,7 +43,7 @@ Carry = tuple[Position, Array, Array]  # What the steps of a client carry: its m
 
 @dataclasses.dataclass(frozen=True)
 class FedPAC(Peers):
-    """FedPAC: a global body whose features are pulled to global centroids, and heads that are mixed of similar clients' heads."""
+    """FedPAC: a global body whose features are pulled to global centroids, and for each client a mixture of all heads."""
 
     own_steps = True
     counts_labels = "has a centroid for each label, and here samples have several"

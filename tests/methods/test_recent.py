@@ -204,6 +204,16 @@ def test_fedpac_weights_of_clients_that_differ_much_are_their_own():
     assert np.allclose(jax.jit(simplex.combine_heads)(np.full(5, 0.1, np.float32), far, np.ones(5, bool)), np.eye(5), atol=1e-3)
 
 
+def test_fedpac_of_one_participant_and_without_a_pull_is_fedrep():
+    """Adam shows that the body begins with a new optimiser."""
+    made, model = toy.federation("dirichlet", clients=7, alpha=0.5, seed=2), toy.model(7)
+    given = {"lr": 0.05, "model": model, "work": {"epochs": 2, "optimizer": "adam"}, "head_epochs": 1}
+    ours, fedrep = (play.rounds(name, made, 4, 1, **given, **more) for name, more in (("fedpac", {"lam": 0.0}), ("fedrep", {})))
+    body = slice(0, 7 + 6 * 7)
+    assert np.abs(ours.models()[:, body] - fedrep.models()[0, body]).max() < 1e-5
+    assert np.abs(ours.models() - ours.models(0)).max() > 0.1
+
+
 def test_fedpac_leaves_out_whose_features_are_not_finite():
     made, model = toy.broken(toy.federation("dirichlet", clients=7, alpha=0.5, seed=2), 3, value=1e25), toy.model(7)
     out = play.rounds("fedpac", made, 2, None, lr=0.0, model=model)
