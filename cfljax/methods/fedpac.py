@@ -7,8 +7,8 @@ server averages the bodies by samples, and the features of each class over all s
 
 The new head of client i is Σ_j α_j φ_j, where φ_j are the participants' trained heads and α ≥ 0, Σ_j α_j = 1 minimises the estimate
 Σ_j α_j² V_j + ‖H_i − Σ_j α_j H_j‖² of variance and squared bias. H_j holds for each class the mean features of its samples, times
-the share of the class in the n_j samples of client j, and V_j = (E‖z‖² − ‖H_j‖²) / n_j; the features z are those under the body that
-was sent.
+the share of the class in the n_j samples of client j, and V_j = (E‖z‖² − ‖H_j‖²) / n_j, where z are the features under the body
+that was sent.
 
 Readings:
 - Learning rates. Paper: its program's are 0.1 for heads and 0.01 or 0.02 for bodies. Here: `train.lr` for both. Option: none.
