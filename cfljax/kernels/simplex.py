@@ -11,22 +11,28 @@ from cfljax.lazy import chex, jax, jnp
 
 def balance(shares: jax.Array, active: jax.Array, steps: int = 5000) -> jax.Array:
     """f32[K] the p that minimises ‖Hᵀp − 1/M‖² over p ≥ 0, Σp = 1 on the active rows of the class shares H f32[K, M]
-    (eq. 16), to 1e-6 in the objective. Accelerated projected gradient with restarts, from equal weights; it stops once
-    the duality gap proves 5e-7, or after that many steps. All 0 if no row is active."""
+    (eq. 16), to 1e-6 in the objective. All 0 if no row is active."""
     chex.assert_rank([shares, active], [2, 1])
     chex.assert_equal_shape_prefix([shares, active], 1)
     rows = jnp.where(active[:, None], shares, 0.0)
     centred = jnp.where(active[:, None], rows - 1.0 / shares.shape[1], 0.0)  # Σp = 1, so ‖Hᵀp − 1/M‖ = ‖(H − 1/M)ᵀp‖
-    gram = jnp.matmul(centred, centred.T, precision=HIGHEST)
+    return minimise(jnp.matmul(centred, centred.T, precision=HIGHEST), jnp.zeros(rows.shape[0]), active, steps)
+
+
+def minimise(gram: jax.Array, linear: jax.Array, active: jax.Array, steps: int = 5000) -> jax.Array:
+    """f32[K] the p that minimises pᵀGp − 2 bᵀp over p ≥ 0, Σp = 1 on the active entries, of a positive semidefinite G f32[K, K] and
+    b f32[K], which are 0 elsewhere. Accelerated projected gradient with restarts, from equal weights; it stops once the duality gap
+    proves 5e-7, or after that many steps. All 0 if no entry is active."""
+    chex.assert_rank([gram, linear, active], [2, 1, 1])
     bound = jnp.minimum(jnp.abs(gram).sum(axis=1).max(), jnp.trace(gram))  # of the largest eigenvalue
     rate = 1.0 / jnp.maximum(bound, 1e-12)
 
     def gap(p: jax.Array) -> jax.Array:
-        slope = 2 * jnp.matmul(gram, p, precision=HIGHEST)
+        slope = 2 * (jnp.matmul(gram, p, precision=HIGHEST) - linear)
         return slope @ p - jnp.where(active, slope, jnp.inf).min()
 
     def step(state: _Descent) -> _Descent:
-        slope = jnp.matmul(gram, state.ahead, precision=HIGHEST)
+        slope = jnp.matmul(gram, state.ahead, precision=HIGHEST) - linear
         p = project_simplex(state.ahead - rate * slope, active)
         uphill = (state.ahead - p) @ (p - state.p) > 0  # momentum points uphill: start it again
         t = jnp.where(uphill, 1.0, state.t)
@@ -37,6 +43,18 @@ def balance(shares: jax.Array, active: jax.Array, steps: int = 5000) -> jax.Arra
     start = jnp.where(active, 1.0, 0.0) / jnp.maximum(active.sum(), 1)
     first = _Descent(start, start, jnp.float32(1.0), jnp.int32(0), gap(start))
     return jax.lax.while_loop(lambda s: (s.gap > 5e-7) & (s.done < steps), step, first).p
+
+
+def combine_heads(variance: jax.Array, features: jax.Array, active: jax.Array) -> jax.Array:
+    """f32[S, S] for each participant i the α on the simplex over active ones that minimises Σ_j α_j² V_j + ‖H_i − Σ_j α_j H_j‖², of
+    V f32[S] and H f32[S, m]: FedPAC's weights of heads."""
+    chex.assert_rank([variance, features, active], [1, 2, 1])
+    middle = jnp.where(active[:, None], features, 0.0).sum(axis=0) / jnp.maximum(active.sum(), 1)
+    centred = jnp.where(active[:, None], features - middle, 0.0)  # Σα = 1, so differences are the same
+    products = jnp.matmul(centred, centred.T, precision=HIGHEST)
+    gram = products + jnp.diag(jnp.where(active, variance, 0.0))
+    scale = jnp.maximum(jnp.diag(gram).max(), 1e-30)
+    return jax.vmap(lambda linear: minimise(gram / scale, linear, active, 1000))(products / scale)
 
 
 class _Descent(NamedTuple):

@@ -32,6 +32,8 @@ class OwnSteps(NamedTuple):
     """(gradients, carry) -> (carry after the step, f32[] the loss of the step for the report)."""
     end: Callable[[Tree], tuple[Tree, Array | None]]
     """(carry) -> (trained parameters, what stays at home f32[m]; None if nothing does)."""
+    enter: Callable[[Tree, Array], Tree] | None = None
+    """(carry, epoch i32[]) -> carry, before each step, for steps that depend on the epoch; None: they do not."""
 
 
 StepsOf = Callable[[Hyper, StepRule], OwnSteps]  # (numbers of the run, its optimiser) -> the steps
@@ -48,7 +50,8 @@ def train_by(steps: OwnSteps, model: Model, federation: Federation, task: Task, 
         else:
             batch = gather_batch(federation, task.client, seen.positions, seen.mask, task.weights)
             gradient, samples = _batch_gradients(model, batch, seen, key), seen.samples
-        carry, loss = steps.step(gradient, at[0])
+        before = at[0] if steps.enter is None else steps.enter(at[0], number // jnp.maximum(course.per_epoch, 1))
+        carry, loss = steps.step(gradient, before)
         return carry, at[1] + loss * samples
 
     def end(at: tuple[Tree, Array]) -> Updates:

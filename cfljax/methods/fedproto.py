@@ -53,36 +53,29 @@ class FedProto(Peers):
 
     def first_shared(self, model: Model, federation: Federation) -> Array:
         """No prototypes: a row of zeros for each class, and 0 in its end, where others have the number of clients that it is of."""
-        if part_of(model, f"{head_of(model)}/bias").sum() != federation.classes:
-            raise SpecError(f'model "{model.name}": method.fedproto needs an output for each class')
-        return jnp.zeros(federation.classes * (with_features(model)[1] + 1))
+        return no_prototypes("fedproto", model, federation)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """By the loss with the pull."""
-        move, (both, width) = make_stepper(rule, LocalStep.of(hyper), ()), with_features(model)
+        move = make_stepper(rule, LocalStep.of(hyper), ())
 
         def step(gradient: GradientAt, at: tuple[Position, Array]) -> tuple[tuple[Position, Array], Array]:
-            to = at[1].reshape(-1, width + 1)
-
-            def loss(made: Array, y: Array) -> Array:
-                apart = jnp.mean((made[:, :width] - to[y, :-1]) ** 2, axis=1)
-                return model.loss(made[:, width:], y) + hyper["lam"] * jnp.where(to[y, -1] > 0, apart, 0.0)
-
-            found = gradient(at[0].params, of=model._replace(forward=both, loss=loss))
+            found = gradient(at[0].params, of=pulled(model, at[1], hyper["lam"]))
             return (move(at[0], found), at[1]), found.loss
 
         return OwnSteps(lambda start, home: (start_at(rule, start, None), home), step, lambda at: (at[0].params, at[1]))
 
-    def exchange(self, ask: Ask, state: OwnModels, own: Array) -> tuple[Array, Array, Array]:
+    def exchange(self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array) -> tuple[OwnModels, Array, Array]:
         """Average the participants' prototypes; those whose features are not finite have none."""
-        assert state.shared is not None
-        before = state.shared.reshape(ask.federation.classes, -1)
-        sums, count = sum_features(ask, own)
+        assert before.shared is not None
+        old = before.shared.reshape(ask.federation.classes, -1)
+        sums, count, _ = sum_features(ask, after.own[ask.cohort.ids])
         there = (count > 0) & jnp.isfinite(sums).all(axis=2)
         number, width = there.sum(axis=0)[:, None], sums.shape[2]
         total = jnp.sum(jnp.where(there[:, :, None], sums / jnp.maximum(count, 1.0)[:, :, None], 0.0), axis=0)
-        after = jnp.where(number > 0, jnp.concatenate([total / jnp.maximum(number, 1), number], 1), before)
-        return after.ravel(), width * jnp.sum(before[:, -1] > 0) * jnp.sum(ask.cohort.mask), width * jnp.sum(there)
+        new = jnp.where(number > 0, jnp.concatenate([total / jnp.maximum(number, 1), number], 1), old)
+        down, up = width * jnp.sum(old[:, -1] > 0) * jnp.sum(ask.cohort.mask), width * jnp.sum(there)
+        return after._replace(shared=new.ravel()), down, up
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
         """Models whose head finds the nearest prototype c: argmin ‖z − c‖² = argmax 2 ⟨z, c⟩ − ‖c‖²."""
@@ -93,16 +86,35 @@ class FedProto(Peers):
         return {"prototypes": state.own.at[:, kernel].set(2 * to[:, :-1].T.ravel()).at[:, where].set(bias)}
 
 
-def sum_features(ask: Ask, models: Array) -> tuple[Array, Array]:
-    """Return f32[S, M, width] the sums of the features that each participant's model finds in its samples of each class, and
-    f32[S, M] the numbers of these samples."""
+def no_prototypes(name: str, model: Model, federation: Federation) -> Array:
+    """Return a row of zeros for each class: no prototype, and 0 clients or samples. SpecError without an output for each class."""
+    if part_of(model, f"{head_of(model)}/bias").sum() != federation.classes:
+        raise SpecError(f'model "{model.name}": method.{name} needs an output for each class')
+    return jnp.zeros(federation.classes * (with_features(model)[1] + 1))
+
+
+def pulled(model: Model, prototypes: Array, lam: Array) -> Model:
+    """Return the model with the loss ℓ + lam · d, where d is 0 for classes without a prototype."""
+    both, width = with_features(model)
+    to = prototypes.reshape(-1, width + 1)
+
+    def loss(made: Array, y: Array) -> Array:
+        apart = jnp.mean((made[:, :width] - to[y, :-1]) ** 2, axis=1)
+        return model.loss(made[:, width:], y) + lam * jnp.where(to[y, -1] > 0, apart, 0.0)
+
+    return model._replace(forward=both, loss=loss)
+
+
+def sum_features(ask: Ask, models: Array) -> tuple[Array, Array, Array]:
+    """Return f32[S, M, width] the sums of the features that each participant's model finds in its samples of each class, f32[S, M]
+    the numbers of these samples, and f32[S] the sums of the squared norms of its samples' features."""
     model, classes = ask.solver.model, ask.federation.classes
     both, width = with_features(model)
 
-    def one(batch: Samples, w: Array) -> tuple[Array, Array]:
+    def one(batch: Samples, w: Array) -> tuple[Array, Array, Array]:
         of_class = jnp.where(batch.mask[:, None], jax.nn.one_hot(batch.y, classes), 0.0)
         z = jnp.where(batch.mask[:, None], both(model.unravel(w), batch.x)[:, :width], 0.0)
-        return of_class.T @ z, of_class.sum(axis=0)
+        return of_class.T @ z, of_class.sum(axis=0), jnp.sum(z * z)
 
     jobs = jobs_from(ask.cohort, models, jnp.arange(len(models)))
     return ask.solver.of_samples(one, ask.federation, jobs)

@@ -75,10 +75,10 @@ class Peers(PersonalConfig):
         """Return the local steps, of methods that have steps of their own. What the server sent is at home, and stays the same."""
         raise NotImplementedError
 
-    def exchange(self, ask: Ask, state: OwnModels, own: Array) -> tuple[Array | None, Array | int, Array | int]:
-        """Return what the server sends in the next round, and how many numbers all participants together have received and sent
-        besides models. `state`: before the round; `own` f32[S, d]: the participants' models after it."""
-        return state.shared, 0, 0
+    def exchange(self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array) -> tuple[OwnModels, Array | int, Array | int]:
+        """Return the state for the next round, and how many numbers all participants have received and sent besides
+        models. `after`: the state `before` the round with the participants' trained models; `arrived` bool[S]: whose are finite."""
+        return after, 0, 0
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
         """f32[C, d]: further models of the clients, by name, for the record of their accuracy."""
@@ -100,6 +100,8 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
     stepped = solver if type(config).step is Peers.step else solver.with_step(config.step)
     if config.own_steps:
         stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
+    if config.head_epochs:
+        stepped = stepped.with_work(solver.work._replace(epochs=(solver.work.epochs or 0) + config.head_epochs))
     train, vectors = (stepped.fit, 1) if config.sends else (stepped.train, 0)
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> OwnModels:
@@ -116,14 +118,13 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         updates = train(key, federation, jobs, hyper)
         mixed = keep_own(cohort, updates.delta, begin)
         sane = cohort.mask & usable(updates.delta)
-        new = jnp.where(sane[:, None], mixed.new, own)  # a client whose update is broken keeps its model
-        shared, *floats = config.exchange(Ask(solver, key, federation, cohort, hyper), state, new)
+        into = jnp.where(sane, cohort.ids, federation.clients)  # a client whose update is broken keeps its model
+        drawn = state.drawn.at[into].set(True, mode="drop")
+        after = state._replace(own=state.own.at[into].set(mixed.new, mode="drop"), drawn=drawn)
+        after, *floats = config.exchange(Ask(solver, key, federation, cohort, hyper), state, after, sane)
         down, up = (jnp.asarray(each, jnp.int32) for each in floats)
         sent = traffic(cohort, vectors, vectors)._replace(floats_down=down, floats_up=up)
-        into = jnp.where(sane, cohort.ids, federation.clients)
-        info = report(federation, cohort, updates, begin, new, mixed, sent)
-        drawn = state.drawn.at[into].set(True, mode="drop")
-        return state._replace(own=state.own.at[into].set(new, mode="drop"), drawn=drawn, shared=shared), info
+        return after, report(federation, cohort, updates, begin, after.own[cohort.ids], mixed, sent)
 
     def models(state: OwnModels) -> tuple[Array, Array]:
         mine = jnp.arange(state.own.shape[0], dtype=jnp.int32)
@@ -141,4 +142,5 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
     def also(state: OwnModels) -> dict[str, tuple[Array, Array]]:
         return {name: (each, jnp.arange(each.shape[0], dtype=jnp.int32)) for name, each in config.also(model, state).items()}
 
-    return Method(init, round, models, also=also, chooses=False, shares=shares if config.sends else None)
+    mixes = type(config).weights is not Peers.weights
+    return Method(init, round, models, also=also, chooses=False, shares=shares if mixes else None)

@@ -10,6 +10,7 @@ from cfljax.kernels.simplex import (
     cluster_imbalance,
     imbalance_degree,
     imbalance_level,
+    minimise,
     project_simplex,
     reshaped_balance,
     rfedavg_weights,
@@ -60,6 +61,20 @@ def test_q1_in_trivial_cases():
     assert not compiled(balance, one_class, np.zeros(4, bool)).any()
     same = np.full((3, 4), 0.25, np.float32)
     np.testing.assert_allclose(compiled(balance, same, np.ones(3, bool)), 1 / 3, atol=1e-6)
+
+
+def test_a_quadratic_form_is_least_where_no_active_slope_is_below_the_mean():
+    """The conditions of Karush, Kuhn and Tucker: slopes are equal where p > 0, and not smaller elsewhere."""
+    rows = rng.normal(size=(60, 9, 5)).astype(np.float32)
+    gram = rows @ rows.transpose(0, 2, 1) + 0.1 * rng.random((60, 9, 1)).astype(np.float32) * np.eye(9, dtype=np.float32)
+    linear, active = rng.normal(size=(60, 9)).astype(np.float32), rng.random((60, 9)) < 0.7
+    active[:, 0] = True
+    scale = np.trace(gram, axis1=1, axis2=2)[:, None, None]
+    p = np.asarray(jax.jit(jax.vmap(minimise))(gram / scale, linear / scale[:, :, 0], active), np.float64)
+    assert np.allclose(p.sum(1), 1, atol=1e-5) and not p[~active].any() and (p > 0).sum() < active.sum()
+    for each, form, b, on in zip(p, gram / scale, linear / scale[:, :, 0], active, strict=True):
+        slope = 2 * (form @ each - b)
+        assert slope @ each - slope[on].min() < 1e-6
 
 
 def plain_projection(values):

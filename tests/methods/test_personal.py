@@ -133,7 +133,7 @@ def test_clients_not_drawn_yet_are_scored_with_the_mean_of_those_that_trained(na
     assert np.allclose(out.models()[~drawn], mean, atol=1e-6) and not np.allclose(out.models()[drawn], mean, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["fedamp", "pfedgraph"])
+@pytest.mark.parametrize("name", ["fedamp", "pfedgraph", "fedpac"])
 @pytest.mark.parametrize("table", [{"privacy": {"clip": 1.0, "noise": 0.5}}, {"robust": "median"}])
 def test_noise_and_robust_rules_are_refused(name, table):
     config = METHODS.check(name, {}, "m")

@@ -2,13 +2,14 @@
 
 import functools
 
+import jax
 import numpy as np
 import pytest
 
 from cfljax import keys
 from cfljax.config import Train
 from cfljax.errors import SpecError
-from cfljax.kernels import host
+from cfljax.kernels import host, simplex
 from cfljax.methods import METHODS
 from cfljax.round.common import first_models
 from tests import play, toy
@@ -140,9 +141,10 @@ def test_moon_follows_the_plain_program():
     assert np.allclose(without.models(), play.rounds("fedavg", made, 4, 4, 0, lr=0.2, model=model).models(), atol=1e-6)
 
 
-def test_moon_needs_a_body():
+@pytest.mark.parametrize("name", ["moon", "fedpac"])
+def test_methods_of_features_need_a_body(name):
     with pytest.raises(SpecError, match='model "mclr": has one layer, so its head is all of it'):
-        play.rounds("moon", federation(), 1)
+        play.rounds(name, federation(), 1)
 
 
 # FedALA
@@ -186,6 +188,53 @@ def test_fedproto_follows_the_plain_program():
 def test_fedproto_refuses_what_is_for_updates(train):
     with pytest.raises(SpecError, match=f"train.{next(iter(train))} with method.fedproto: it sends prototypes, not updates"):
         METHODS.check("fedproto", {}, "m").check_train("method.fedproto", Train(**train))
+
+
+# FedPAC
+
+
+def test_fedpac_weights_of_equal_clients_are_the_inverse_variances():
+    v, there = np.array([0.2, 0.1, 0.4, 9.0], np.float32), np.array([True, True, True, False])
+    found = jax.jit(simplex.combine_heads)(v, np.ones((4, 6), np.float32), there)
+    assert np.allclose(found, [2 / 7, 4 / 7, 1 / 7, 0], atol=1e-3)
+
+
+def test_fedpac_weights_of_clients_that_differ_much_are_their_own():
+    far = 100 * np.eye(5, dtype=np.float32)
+    assert np.allclose(jax.jit(simplex.combine_heads)(np.full(5, 0.1, np.float32), far, np.ones(5, bool)), np.eye(5), atol=1e-3)
+
+
+def test_fedpac_of_one_participant_and_without_a_pull_is_fedrep():
+    """Adam shows that the body begins with a new optimiser."""
+    made, model = toy.federation("dirichlet", clients=7, alpha=0.5, seed=2), toy.model(7)
+    given = {"lr": 0.05, "model": model, "work": {"epochs": 2, "optimizer": "adam"}, "head_epochs": 1}
+    ours, fedrep = (play.rounds(name, made, 4, 1, **given, **more) for name, more in (("fedpac", {"lam": 0.0}), ("fedrep", {})))
+    body = slice(0, 7 + 6 * 7)
+    assert np.abs(ours.models()[:, body] - fedrep.models()[0, body]).max() < 1e-5
+    assert np.abs(ours.models() - ours.models(0)).max() > 0.1
+
+
+def test_fedpac_leaves_out_whose_features_are_not_finite():
+    made, model = toy.broken(toy.federation("dirichlet", clients=7, alpha=0.5, seed=2), 3, value=1e25), toy.model(7)
+    out = play.rounds("fedpac", made, 2, None, lr=0.0, model=model)
+    centroids, size = np.asarray(out.states[-1].shared).reshape(4, -1), plain.Clients(made).size
+    assert np.isfinite(centroids).all() and centroids[:, -1].sum() == size.sum() - size[3]
+    assert np.allclose(out.models(), out.models(0), atol=1e-6)
+
+
+@pytest.mark.parametrize(("head_epochs", "participants"), [(1, 4), (2, 7)])
+def test_fedpac_follows_the_plain_program(head_epochs, participants):
+    made, model = toy.federation("dirichlet", clients=7, alpha=0.5, seed=2), toy.model(7)
+    clients, net, given = plain.Clients(made), plain.Net(6, 4, 7), {"head_epochs": head_epochs, "lam": 4.0}
+    (out,) = play.batch(
+        "fedpac", made, 4, participants, [0], [{"lr": 0.2, "lam": 4.0}], {"epochs": 2}, model, head_epochs=head_epochs
+    )
+    own, sent = reference.fedpac(net, clients, first_model_of(model), 4, participants, 0.2, epochs=2, **given)
+    assert np.abs(out.models - own).max() < 1e-4
+    assert [out.history[f"bytes_{way}"][-1] / 4 - 4 * participants * model.size for way in ("down", "up")] == sent
+    for off in ({"lam": 0.0}, {"head_epochs": 3}):
+        other = play.rounds("fedpac", made, 4, participants, 0, lr=0.2, work={"epochs": 2}, model=model, **given | off).models()
+        assert np.abs(other - own).max() > 1e-3
 
 
 # FedGWC
