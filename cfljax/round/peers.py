@@ -100,7 +100,7 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
     stepped = solver if type(config).step is Peers.step else solver.with_step(config.step)
     if config.own_steps:
         stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
-    train, vectors = (stepped.fit, 1) if config.sends else (stepped.train, 0)
+    train = stepped.fit if config.sends else stepped.train
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> OwnModels:
         first, size = first_model(key, model), jnp.asarray(federation.train.count, jnp.float32)
@@ -117,9 +117,11 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         mixed = keep_own(cohort, updates.delta, begin)
         sane = cohort.mask & usable(updates.delta)
         new = jnp.where(sane[:, None], mixed.new, own)  # a client whose update is broken keeps its model
-        shared, *floats = config.exchange(Ask(solver, key, federation, cohort, hyper), state, new)
+        ask = Ask(solver, key, federation, cohort, hyper)
+        shared, *floats = config.exchange(ask, state, new)
         down, up = (jnp.asarray(each, jnp.int32) for each in floats)
-        sent = traffic(cohort, vectors, vectors)._replace(floats_down=down, floats_up=up)
+        sent = ask.bill() if config.sends else traffic(cohort, 0, 0)
+        sent = sent._replace(floats_down=down, floats_up=sent.floats_up + up)
         into = jnp.where(sane, cohort.ids, federation.clients)
         info = report(federation, cohort, updates, begin, new, mixed, sent)
         drawn = state.drawn.at[into].set(True, mode="drop")
