@@ -27,13 +27,13 @@ class Kept(NamedTuple):
 
     w: Array  # f32[1, d] the global model
     home: Array  # f32[C, m]: what stays with each client
-    drawn: Array  # bool[C]: it has been trained
+    drawn: Array  # bool[C]: whether it has been trained
 
 
 @dataclasses.dataclass(frozen=True)
 class AtHome(PersonalConfig):
-    """FedAvg of a global model w, and something at home with each client. A subclass is a method: its fields are the options, and
-    it overrides what it does otherwise.
+    """FedAvg of a global model w, and something that stays with each client (at home). A subclass is a method: its fields are the
+    options, and it overrides the functions in which it differs.
 
     Both are trained in the same steps (`steps`), or what is at home as a model of its own, from itself and pulled to w by `pull`.
     What is not finite is left out, at home and on the server. A client is scored with its `personal` model, and the accuracy of w
