@@ -13,12 +13,11 @@ import numpy as np
 
 from cfljax.registry.options import Table
 
-TOKEN_KINDS = ("characters", "words")
 PADDING, UNKNOWN = 0, 1
 _SPECIAL = ["<padding>", "<unknown>"]
 DEFAULT_VOCABULARY = {"characters": 1000, "words": 10_000}  # The default size of the vocabulary
 _WORD = re.compile(r"[\w']+|[^\w\s]")
-_SCALE = 0.4  # Standard deviation of the width of a token's vector's vector
+_SCALE = 0.4  # Standard deviation of the numbers in a token's vector
 
 Text = str | Sequence[str]  # A text, or the words of one
 

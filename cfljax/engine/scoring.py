@@ -18,8 +18,6 @@ TILE = 32  # Samples of a client that its own model scores at once
 BY_ITSELF, SMALL = 300_000, 750
 """A client that is scored by itself costs BY_ITSELF / (SMALL + parameters) samples on top (measured: 8 µs a client; 20 ns a sample
 and 27 ps more for each parameter)."""
-
-
 Pair = tuple[Array, Array]  # (correct, loss)
 
 

@@ -180,9 +180,9 @@ class Simulation:
             self.frozen[int(r)] = fetch(groups.slice_runs(self.carries[at], slot, 1))
         if len(ended) and not self.parts.settings.sequential:
             for at in range(len(self.groups)):
-                self._cut_down(at)
+                self._shrink_group(at)
 
-    def _cut_down(self, at: int) -> None:
+    def _shrink_group(self, at: int) -> None:
         members, devices = self.members[at], 1 if self.parts.mesh is None else int(self.parts.mesh.shape.get(RUNS, 1))
         live = members[self.watch.live[members]]
         size = len(members)

@@ -30,10 +30,8 @@ MAX_PRODUCT_UPDATE = 20
 """If neither the outputs of the layer nor the samples of a mini-batch are more than this, each step updates the product G A (G the
 Gram matrix) instead of computing the batch's rows of it. Measured on a CPU, n of 64 to 1,024: this saves a third to a half of a
 step's time at batches of 5 and 10, and nothing at 32."""
-
-
 Coefficients = tuple[Array, ...]
-"""(A f32[n, h],), or (Aᵀ f32[h, n], (G A)ᵀ f32[h, n]) where steps update that product, too (see FEW)."""
+"""(A f32[n, h],), or (Aᵀ f32[h, n], (G A)ᵀ f32[h, n]) where steps update that product, too (see MAX_PRODUCT_UPDATE)."""
 
 
 class FirstLayer(NamedTuple):

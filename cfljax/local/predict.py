@@ -18,8 +18,6 @@ from cfljax.types import Array, Model, Tree
 MARGIN = 1.1  # Training on the Gram matrix is chosen if it is predicted to be faster by this factor
 NARROW_COLUMNS = 32  # A product with fewer columns than this takes about as long as with this number of columns
 CACHE_BYTES = 1 << 23  # The size in bytes of a matrix that about fits into a core's cache
-
-
 Numbers = Any  # A number for one client, or an array i32[S] or f32[S] with one number for each of S clients (numpy, JAX, or traced)
 
 
@@ -31,7 +29,7 @@ class Layer(NamedTuple):
 
     @property
     def width(self) -> int:
-        """The number of outputs that decides the time of its products: a narrow layer is no faster than one of NARROW outputs."""
+        """The outputs that decide the time of its products: a narrow layer is no faster than one of NARROW_COLUMNS outputs."""
         return max(self.outputs, NARROW_COLUMNS)
 
 

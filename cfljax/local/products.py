@@ -16,7 +16,6 @@ GRAM_SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
 """The sizes of Gram matrices: a client is padded to the smallest that its samples fit into. They are fixed, so that a client's
 result does not depend on the sizes of other clients."""
 BLOCK, WHOLE = 64, 240  # A matrix of at most WHOLE samples is computed by one product, a larger one in blocks of BLOCK × BLOCK
-
 TILE, UNIT = 2048, 1024
 """TILE: the number of samples that are fetched at a time. UNIT: the rows of an array of matrices are filled up to a multiple of
 this, so that federations that differ little share a compiled program."""

@@ -97,7 +97,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         return State(first_model(key, model)[None], jnp.float32(jnp.nan), jnp.array(False), setup["counts"])
 
-    def hear(key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> tuple[Array, Array, Array, Updates | None]:
+    def collect(key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> tuple[Array, Array, Array, Updates | None]:
         """(f32[S, d] the gradients g_k up to a positive factor, or sketches of them; f32[S] mean losses at the model; bool[S]
         whether a finite message has arrived; the steps −η g_k as updates, None where they were summed in blocks)."""
         if config.similarity == "sketch":
@@ -114,9 +114,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         everyone, bill = jnp.zeros_like(cohort.ids), traffic(cohort, floats_up=config.floats(federation.classes))
         jobs = jobs_from(cohort, state.models, everyone)
-        *heard, updates = hear(key, federation, jobs, hyper)
-        mix, loss0, diag = decide(config, key, state, federation, cohort, heard, hyper)
-        missing = lambda finite: jnp.sum(cohort.mask & ~(heard[2] & finite), dtype=jnp.int32)  # noqa: E731
+        *received, updates = collect(key, federation, jobs, hyper)
+        mix, loss0, diag = decide(config, key, state, federation, cohort, received, hyper)
+        missing = lambda finite: jnp.sum(cohort.mask & ~(received[2] & finite), dtype=jnp.int32)  # noqa: E731
         if updates is None:  # once more, now that each one's weight is known
             trained = train_and_mix(local, key, federation, jobs, hyper, Mixing(mix, state.models))
             trained = trained._replace(mixed=trained.mixed._replace(nonfinite=missing(trained.kept.finite)))
@@ -137,10 +137,10 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
 
 def decide(
-    config: Config, key: Array, state: State, federation: Federation, cohort: Cohort, heard: list[Array], hyper: Hyper
+    config: Config, key: Array, state: State, federation: Federation, cohort: Cohort, received: list[Array], hyper: Hyper
 ) -> tuple[Array, Array, dict[str, Array]]:
-    """Return (f32[1, S] the mixing matrix, f32[] l_0, the diagnostics), from what `hear` has returned."""
-    (sent, losses, there), counts, size = heard, state.counts[cohort.ids], sizes(federation, cohort)
+    """Return (f32[1, S] the mixing matrix, f32[] l_0, the diagnostics), from what `collect` has returned."""
+    (sent, losses, there), counts, size = received, state.counts[cohort.ids], sizes(federation, cohort)
     loss = mean_loss(federation, cohort._replace(mask=there), losses)
     loss0 = jnp.where(jnp.isnan(state.loss0), loss, state.loss0)
     epsilon = ccs_threshold(loss, loss0, hyper["l_star"], hyper["theta"])  # eq. 7

@@ -4,8 +4,8 @@ the directions of these updates.
 
 A cluster is split when ‖mean Δ‖ < `eps1` and max ‖Δ_i‖ > `eps2`, after `min_rounds` rounds and with more than `min_size` members,
 on the host, between rounds; both parts go on from the model of the whole. With `similarity = "sketch"` the cosines are taken of
-sketches, and no more updates are held than a block's. Each look at the clusters is a call of the compiled program of its own, which
-costs milliseconds; with a larger `split_every` there are fewer. A split beyond `max_clusters` ends the run with an error. Kept with
+sketches, and no more updates are held than a block's. Each attempt to split ends a call of the compiled program, which costs
+milliseconds; with a larger `split_every` there are fewer. A split beyond `max_clusters` ends the run with an error. Kept with
 the results: for each cluster the one that it was `parent` of and the round it was `born` in. A client that arrives late joins the
 cluster with the least loss.
 

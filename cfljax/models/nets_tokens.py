@@ -70,7 +70,7 @@ class Transformer(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
-        """f32[B, T] tokens or f32[B, T, inputs] -> f32[B, outputs], or as `with_every`."""
+        """f32[B, T] tokens or f32[B, T, inputs] -> f32[B, outputs], or as `read`."""
         length = x.shape[1]
         there = x != self.padding if self.vocabulary and self.padding >= 0 and not self.causal else None
         seen = jnp.tril(jnp.ones((length, length), bool)) if self.causal else None

@@ -102,10 +102,14 @@ class Ask:
         return self.solver.sample_losses(self.federation, models, self.cohort.ids, self.cohort.mask)
 
     def gradients(self, models: Array) -> Array:
-        """f32[S, d]: the gradient of the loss on all training samples of each participant, at the first model."""
-        ids = self.cohort.ids
-        jobs = self._jobs(ids, self.cohort.mask, models)
-        return self.solver.gradient(self.federation, jobs)[0]
+        """f32[S, d]: the gradient of the loss on all training samples of each participant, at the first model. In a
+        round it is sent as an update is."""
+        jobs, whole = self._jobs(self.cohort.ids, self.cohort.mask, models), self.whole or self
+        found = self.solver.gradient(self.federation, jobs)[0]
+        self.models_of_all(models)
+        whole.up = whole.up + self.cohort.mask
+        key, lr = keys.fold(self.key, "gradients"), self.hyper["lr"]
+        return self.solver.send(key, self.federation, jobs, found, self.hyper, lr) if self.in_round else found
 
     def updates(self, start: Array, epochs: int | None = None, steps: int | None = None) -> Array:
         """f32[C, d]: the updates of all clients that train from `start` f32[d] for so long, before the first round."""

@@ -12,7 +12,7 @@ from cfljax.local.averages import add_lengths, averages
 from cfljax.local.reports import mean_over, report
 from cfljax.local.rounds import jobs_from
 from cfljax.round.ask import Ask
-from cfljax.round.common import first_model, keep_own, traffic
+from cfljax.round.common import first_model, keep_own
 from cfljax.round.config import PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
@@ -27,13 +27,13 @@ class Kept(NamedTuple):
 
     w: Array  # f32[1, d] the global model
     home: Array  # f32[C, m]: what stays with each client
-    drawn: Array  # bool[C]: it has been trained
+    drawn: Array  # bool[C]: whether it has been trained
 
 
 @dataclasses.dataclass(frozen=True)
 class AtHome(PersonalConfig):
-    """FedAvg of a global model w, and something at home with each client. A subclass is a method: its fields are the options, and
-    it overrides what it does otherwise.
+    """FedAvg of a global model w, and something that stays with each client (at home). A subclass is a method: its fields are the
+    options, and it overrides the functions in which it differs.
 
     Both are trained in the same steps (`steps`), or what is at home as a model of its own, from itself and pulled to w by `pull`.
     What is not finite is left out, at home and on the server. A client is scored with its `personal` model, and the accuracy of w
@@ -91,7 +91,8 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
 
     def round(key: Array, state: Kept, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Kept, Info]:
         everyone, old, w = jnp.zeros_like(cohort.ids), state.home[cohort.ids], state.w
-        held = config.receive(Ask(solver, key, federation, cohort, hyper), state) if together else None
+        ask = Ask(solver, key, federation, cohort, hyper)
+        held = config.receive(ask, state) if together else None
         updates = both.fit(key, federation, jobs_from(cohort, w, everyone, home=held), hyper)
         if together:
             assert updates.home is not None
@@ -105,7 +106,7 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
         either = cohort.mask & ~(usable(updates.delta) & usable(change))
         mixed = mixed._replace(new=new, nonfinite=jnp.sum(either, dtype=jnp.int32))
         drawn = state.drawn.at[cohort.ids].max(cohort.mask & usable(change))
-        sent = add_lengths(traffic(cohort), cohort, config.average)
+        sent = add_lengths(ask.bill(), cohort, config.average)
         shown = config.shows(new, kept.new, lambda each: mean_over(cohort, cohort.mask, each))
         info = report(federation, cohort, updates, w[everyone], new[everyone], mixed, sent, **shown)
         return Kept(new, state.home.at[cohort.ids].set(kept.new), drawn), info

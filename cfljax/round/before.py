@@ -106,8 +106,8 @@ class Before:
 
     def clusters(self, moves: np.ndarray, ids: np.ndarray) -> int:
         """Return the number of clusters: from the options, or the one that these updates f32[n, d] show."""
-        assert isinstance(self.config, auto.CountedConfig)
-        self.number = auto.number_of(self.config, moves[np.argsort(self.uid[ids], kind="stable")])
+        if isinstance(self.config, auto.CountedConfig):
+            self.number = auto.number_of(self.config, moves[np.argsort(self.uid[ids], kind="stable")])
         return self.config.models_kept if self.number is None else int(self.number.clusters)
 
     def probe(self) -> dict[str, Tree]:

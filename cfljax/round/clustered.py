@@ -27,11 +27,11 @@ class Clustered(MethodConfig):
     """FedAvg inside clusters. A subclass is a method: its fields are the options (`option(…)`, with `traced=True` for numbers that
     reach the functions below as `hyper["name"]`), and it overrides the functions in which it differs.
 
-    Before round 0 `begin` makes models and clusters; without it there are `clusters` random models, and nobody has a cluster. In
-    each round the participants that have no cluster (all of them, if the method `chooses`) join the one with the least `score`.
-    They train from their cluster's model, with the numbers of `step` and the amount of `work`. The cluster's model becomes the mean
-    of its members' models, weighted by the option `average`, and `after` may change it. `remember` keeps what the next round
-    needs. Between rounds `regroup` may make other clusters, on the host.
+    Before round 0 `begin` makes models and clusters. Without it there are `clusters` random models; if the method `chooses`, no
+    client has a cluster yet, otherwise all have the first. In each round the participants without a cluster (or all, if the method
+    `chooses`) join the one with the least `score`. They train from their cluster's model, with the numbers of `step` and the amount
+    of `work`. The cluster's model becomes the mean of its members' models, weighted by the option `average`, and `after` may change
+    it. `remember` keeps what the next round needs; `first` makes it. Between rounds `regroup` may make other clusters, on the host.
 
     What participants are asked for passes through `ask` (`round/ask.py`; on the host `round/before.py`), so it is billed, bounded
     and timed. Compression, privacy, attacks, robust means, parts of models, server optimisers, late clients and the rest are not
@@ -97,8 +97,9 @@ class Clustered(MethodConfig):
         """After how many rounds `begin` makes clusters again; None: never."""
         return self.every if self.begins else None
 
-    def begin(self, ask: Before) -> Begun | None:
-        """HOST. Models and clusters before round 0; None: random models, and nobody has a cluster."""
+    def begin(self, ask: Before) -> Begun:
+        """HOST. Models and clusters before round 0."""
+        raise NotImplementedError
 
     def score(self, ask: Ask, state: State) -> Array:
         """f32[K, S]: a participant joins the cluster with the least."""

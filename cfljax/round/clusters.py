@@ -1,4 +1,4 @@
-"""A method of a recipe `Clustered`: the round, written once."""
+"""The round of all methods of the recipe `Clustered`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, 
 
 
 class ClusteredMethod:
-    """The functions of a method, from its recipe, a model and a solver."""
+    """The functions of one method, from its options, a model and a solver."""
 
     def __init__(self, name: str, config: Clustered, model: Model, solver: Solver):
         self.name, self.config, self.model = name, config, model
@@ -89,7 +89,6 @@ class ClusteredMethod:
 
     def _begun(self, ask: Before) -> dict[str, Tree]:
         begun = self.config.begin(ask)
-        assert begun is not None
         made = {name: each for name, each in begun._asdict().items() if each is not None}
         return made | {"floats": np.array(begun.floats, np.int32)} | ask.setup()
 
@@ -115,7 +114,7 @@ class ClusteredMethod:
         return state if ask.asked is None else state._replace(asked=ask.asked + (0 if asked is None else asked))
 
     def round(self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        """One round: who is there, and their training."""
+        """Run one round: find who takes part, then train them."""
         config = self.config
         arrived = jnp.int32(0)
         if config.joins_on_arrival and state.guess is not None:

@@ -25,8 +25,8 @@ def first_groups(
     i32[n]: (i32[n] the group of each of them, −1 if its update is not finite; the arrays to save with the results, if
     `snapshots`)."""
     with jax.default_matmul_precision("highest"):
-        looked = _look(key, delta, uid, clusters, cold_start, snapshots)
-        seen = {name: np.asarray(a) for name, a in looked.items()}
+        compared = _compare(key, delta, uid, clusters, cold_start, snapshots)
+        seen = {name: np.asarray(a) for name, a in compared.items()}
     usable, found = seen["usable"], np.arange(delta.shape[0])
     if cold_start == "edc":
         found = seen["groups"]
@@ -37,7 +37,7 @@ def first_groups(
 
 
 @functools.partial(quick_jit, static=(3, 4, 5))
-def _look(key: Array, delta: Array, uid: Array, groups: int, cold_start: str, snapshots: bool) -> dict[str, Array]:
+def _compare(key: Array, delta: Array, uid: Array, groups: int, cold_start: str, snapshots: bool) -> dict[str, Array]:
     """Return the part of the cold start that is compiled, as arrays by name. "usable" bool[n]: which updates are finite. With
     "edc", "groups" i32[n]: the groups by K-means++ on the cosines of the updates with their leading directions, so that eq. 8 is
     the distance. With "madc", "madc" f32[n, n]: the matrix of eq. 7."""

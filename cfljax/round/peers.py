@@ -43,7 +43,7 @@ class OwnModels(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class Peers(PersonalConfig):
     """A participant trains from the model that `start` gives it, and keeps what becomes of that, if it is finite. A subclass is a
-    method: its fields are the options, and it overrides what it does otherwise.
+    method: its fields are the options, and it overrides the functions in which it differs.
 
     A client is scored with its model; one that has not trained, with the mean by samples of the models of all that have. With
     `sends = False` no model leaves a client, which is then scored with the first model.
@@ -102,7 +102,7 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
     if config.head_epochs:
         stepped = stepped.with_work(solver.work._replace(epochs=(solver.work.epochs or 0) + config.head_epochs))
-    train, vectors = (stepped.fit, 1) if config.sends else (stepped.train, 0)
+    train = stepped.fit if config.sends else stepped.train
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> OwnModels:
         first, size = first_model(key, model), jnp.asarray(federation.train.count, jnp.float32)
@@ -121,9 +121,11 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         into = jnp.where(sane, cohort.ids, federation.clients)  # a client whose update is broken keeps its model
         drawn = state.drawn.at[into].set(True, mode="drop")
         after = state._replace(own=state.own.at[into].set(mixed.new, mode="drop"), drawn=drawn)
-        after, *floats = config.exchange(Ask(solver, key, federation, cohort, hyper), state, after, sane)
+        ask = Ask(solver, key, federation, cohort, hyper)
+        after, *floats = config.exchange(ask, state, after, sane)
         down, up = (jnp.asarray(each, jnp.int32) for each in floats)
-        sent = traffic(cohort, vectors, vectors)._replace(floats_down=down, floats_up=up)
+        sent = ask.bill() if config.sends else traffic(cohort, 0, 0)
+        sent = sent._replace(floats_down=down, floats_up=sent.floats_up + up)
         return after, report(federation, cohort, updates, begin, after.own[cohort.ids], mixed, sent)
 
     def models(state: OwnModels) -> tuple[Array, Array]:

@@ -37,10 +37,10 @@ class Soft(MethodConfig):
     """Each participant finds the `share` of every model in each of its samples, and its mixture is their mean; then it trains every
     model, the losses of its samples multiplied by their shares. Each model becomes the mean of what the participants made of it. A
     client is scored by the mean of the models' probabilities, weighted by its mixture. A subclass is a method: its fields are the
-    options, and it overrides what it does otherwise.
+    options, and it overrides the functions in which it differs.
 
-    A client that has not been drawn yet gets its mixture by `newcomer_steps` such looks at its training samples, from equal
-    shares, with the models as they are.
+    A client that has not been drawn yet gets its mixture by repeating this `newcomer_steps` times on its training samples,
+    from equal shares, with the models as they are.
     """
 
     clusters: int = option(3, "number of models", low=1)

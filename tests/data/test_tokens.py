@@ -32,7 +32,7 @@ def test_words_and_marks_are_tokens_the_commonest_first():
 
 
 def test_what_the_training_texts_lack_is_unknown():
-    for kind in tokens.TOKEN_KINDS:
+    for kind in tokens.DEFAULT_VOCABULARY:
         assert set(tokens.learn_tokens(kind, ["aaaa"]).encode("zzz")) == {tokens.UNKNOWN}
 
 

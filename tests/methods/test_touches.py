@@ -19,7 +19,7 @@ from tests import play, toy
 from tests.often import every
 
 METHOD_FILES = sorted(Path(cfljax.__file__).parent.joinpath("methods").glob("*.py"))
-SUMS = {"mix_updates": 4, "sum_by": 3, "with_noise": 3}
+SUMS = {"mix_updates": 4, "sum_by": 3, "add_noise": 3}
 NOTHING = {"attack.share": 0.0, "attack.factor": 5.0, "privacy.clip": 1e9, "privacy.noise": 0.0}
 LIES = Sending(attack="sign_flip")
 GUARDED = Sending(attack="sign_flip", robust="trimmed_mean")
@@ -38,7 +38,7 @@ MORE = {"cfl_sattler": {"min_rounds": 9}, "fl_hc": {"warmup_rounds": 9}, "fesem"
 def test_methods_add_up_by_the_run_s_rule(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            assert node.func.id not in ("weighted_sum", "robust_sum") or path.stem == "pretrain", path.name
+            assert node.func.id not in ("weighted_sum", "robust_sum"), path.name
             if node.func.id in SUMS:
                 assert len(node.args) == SUMS[node.func.id], f"{path.name}:{node.lineno}: {node.func.id} without a rule"
 

@@ -38,11 +38,11 @@ class Stage:
         return state, cohort
 
     def after(self, own: Tree, before: Tree, state: Tree, info: Info, hyper: Hyper) -> tuple[Tree, Tree]:
-        """Return what the stage keeps after the round, and the method's state. `before`: with which the round began."""
+        """Return what the stage keeps after the round, and the method's state. `before`: the state that the round began with."""
         return own, state
 
     def regroup(self, own: Tree, before: Tree, state: Tree, hyper: Hyper) -> Tree:
-        """HOST. Return what the stage keeps after the method has made other clusters: `before` them, and with them."""
+        """HOST. Return what the stage keeps after the method has made other clusters. `before`, `state`: without and with them."""
         return own
 
 
