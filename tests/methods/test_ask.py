@@ -43,9 +43,9 @@ class Listening(AtHome):
 class Curious(Peers):
     """Participants compare three models after they have trained."""
 
-    def exchange(self, ask, state, own):
-        ask.losses(jnp.tile(state.first, (3, 1)))
-        return None, 0, 7
+    def exchange(self, ask, before, after, arrived):
+        ask.losses(jnp.tile(before.first, (3, 1)))
+        return after, 0, 7
 
 
 def one_round(recipe, **sending):
