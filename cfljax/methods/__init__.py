@@ -30,6 +30,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "moon": "cfljax.methods.moon:moon",
         "fedala": "cfljax.methods.fedala:fedala",
         "fedproto": "cfljax.methods.fedproto:fedproto",
+        "fedccfa": "cfljax.methods.fedccfa:fedccfa",
         "fedgwc": "cfljax.methods.fedgwc:fedgwc",
         "sr_fca": "cfljax.methods.sr_fca:sr_fca",
         "cfl_gp": "cfljax.methods.cfl_gp:cfl_gp",

@@ -53,9 +53,7 @@ class FedProto(Peers):
 
     def first_shared(self, model: Model, federation: Federation) -> Array:
         """No prototypes: a row of zeros for each class, and 0 in its end, where others have the number of clients that it is of."""
-        if part_of(model, f"{head_of(model)}/bias").sum() != federation.classes:
-            raise SpecError(f'model "{model.name}": method.fedproto needs an output for each class')
-        return jnp.zeros(federation.classes * (with_features(model)[1] + 1))
+        return jnp.zeros(head_rows(model, federation.classes).size)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """By the loss with the pull."""
@@ -73,7 +71,7 @@ class FedProto(Peers):
 
         return OwnSteps(lambda start, home: (start_at(rule, start, None), home), step, lambda at: (at[0].params, at[1]))
 
-    def exchange(self, ask: Ask, state: OwnModels, own: Array) -> tuple[Array, Array, Array]:
+    def exchange(self, ask: Ask, state: OwnModels, own: Array, home: Array | None) -> tuple[Array, Array, Array, Array]:
         """Average the participants' prototypes; those whose features are not finite have none."""
         assert state.shared is not None
         before = state.shared.reshape(ask.federation.classes, -1)
@@ -82,15 +80,23 @@ class FedProto(Peers):
         number, width = there.sum(axis=0)[:, None], sums.shape[2]
         total = jnp.sum(jnp.where(there[:, :, None], sums / jnp.maximum(count, 1.0)[:, :, None], 0.0), axis=0)
         after = jnp.where(number > 0, jnp.concatenate([total / jnp.maximum(number, 1), number], 1), before)
-        return after.ravel(), width * jnp.sum(before[:, -1] > 0) * jnp.sum(ask.cohort.mask), width * jnp.sum(there)
+        return own, after.ravel(), width * jnp.sum(before[:, -1] > 0) * jnp.sum(ask.cohort.mask), width * jnp.sum(there)
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
         """Models whose head finds the nearest prototype c: argmin ‖z − c‖² = argmax 2 ⟨z, c⟩ − ‖c‖²."""
         assert state.shared is not None
         to = state.shared.reshape(-1, with_features(model)[1] + 1)
         bias = jnp.where(to[:, -1] > 0, -jnp.sum(to[:, :-1] ** 2, axis=1), -1e9)
-        kernel, where = (np.flatnonzero(part_of(model, f"{head_of(model)}/{name}")) for name in ("kernel", "bias"))
-        return {"prototypes": state.own.at[:, kernel].set(2 * to[:, :-1].T.ravel()).at[:, where].set(bias)}
+        return {"prototypes": state.own.at[:, head_rows(model)].set(jnp.column_stack([2 * to[:, :-1], bias]))}
+
+
+def head_rows(model: Model, classes: int | None = None) -> np.ndarray:
+    """i[M, width + 1]: where in the vector f32[d] the weights and the bias of each output are. A SpecError if there is not one for
+    each of the classes."""
+    kernel, bias = (np.flatnonzero(part_of(model, f"{head_of(model)}/{name}")) for name in ("kernel", "bias"))
+    if len(bias) != (classes or len(bias)):
+        raise SpecError(f'model "{model.name}": has {len(bias)} outputs for {classes} classes; take a model with one for each')
+    return np.column_stack([kernel.reshape(-1, len(bias)).T, bias])
 
 
 def sum_features(ask: Ask, models: Array) -> tuple[Array, Array]:

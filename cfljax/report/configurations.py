@@ -25,7 +25,7 @@ DISPLAYED = {
     "cfl_gp": "CFL-GP", "sr_fca": "SR-FCA", "fedgwc": "FedGWC", "adaptive_fedavg": "Adaptive-FedAvg", "fedrod": "FedRoD",
     "moon": "MOON", "fedala": "FedALA", "fedbn": "FedBN",
     "wecfl": "WeCFL", "flux": "FLUX", "fesem_flexcfl": "FeSEM (FedGroup)",
-    "fedproto": "FedProto", "fedavg_ft": "FedAvg + FT", "fedprox_ft": "FedProx + FT",
+    "fedproto": "FedProto", "fedccfa": "FedCCFA", "fedavg_ft": "FedAvg + FT", "fedprox_ft": "FedProx + FT",
 }  # fmt: skip
 """Method -> its name in figures and in tables for papers, where the spec gives no label."""
 

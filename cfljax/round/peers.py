@@ -27,7 +27,8 @@ class OwnModels(NamedTuple):
     drawn: Array  # bool[C]: has a model of its own that is finite
     size: Array  # f32[C]: the number of training samples of each client
     first: Array  # f32[d]: w_0
-    shared: Array | None = None  # f32[m]: what the server sends to all participants besides models; None: nothing
+    shared: Array | None = None
+    """f32[m]: what the server sends to all participants besides models, or f32[C, m], to each client; None: nothing."""
 
     @property
     def shares(self) -> Array:
@@ -69,16 +70,24 @@ class Peers(PersonalConfig):
         return jax.nn.one_hot(ids, state.drawn.shape[0])
 
     def first_shared(self, model: Model, federation: Federation) -> Array | None:
-        """f32[m]: what the server sends to all participants at first; None: nothing but models."""
+        """f32[m] or f32[C, m]: what the server sends besides models at first; None: nothing."""
+
+    def receive(self, ask: Ask, state: OwnModels, begin: Array) -> tuple[Array, Array | None]:
+        """Return (the models f32[S, d] from which participants train, what they have at home then f32[S, m]), by default what the
+        server sent to all. `begin` f32[S, d]: the models of `start`."""
+        return begin, None if state.shared is None else jnp.tile(state.shared, (len(begin), 1))
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return the local steps, of methods that have steps of their own. What the server sent is at home, and stays the same."""
+        """Return the local steps, of methods that have steps of their own. What is at home stays the same."""
         raise NotImplementedError
 
-    def exchange(self, ask: Ask, state: OwnModels, own: Array) -> tuple[Array | None, Array | int, Array | int]:
-        """Return what the server sends in the next round, and how many numbers all participants together have received and sent
-        besides models. `state`: before the round; `own` f32[S, d]: the participants' models after it."""
-        return state.shared, 0, 0
+    def exchange(
+        self, ask: Ask, state: OwnModels, own: Array, home: Array | None
+    ) -> tuple[Array, Array | None, Array | int, Array | int]:
+        """Return the participants' models f32[S, d], what the server sends in the next round, and how many numbers all participants
+        together have received and sent besides models. `state`: before the round; `own` f32[S, d]: the trained models, NaN
+        for a participant that sent none or a broken one; `home`: of `receive`."""
+        return own, state.shared, 0, 0
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
         """f32[C, d]: further models of the clients, by name, for the record of their accuracy."""
@@ -111,13 +120,15 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         own = state.own[cohort.ids]
         begin, pull = config.start(state, cohort.ids, own, hyper)
-        home = None if state.shared is None else jnp.tile(state.shared, (mine.shape[0], 1))
+        ask = Ask(solver, key, federation, cohort, hyper)
+        begin, home = config.receive(ask, state, begin)
         jobs = jobs_from(cohort, begin, mine, anchor=pull, anchor_of=None if pull is None else mine, home=home)
         updates = train(key, federation, jobs, hyper)
         mixed = keep_own(cohort, updates.delta, begin)
         sane = cohort.mask & usable(updates.delta)
-        new = jnp.where(sane[:, None], mixed.new, own)  # a client whose update is broken keeps its model
-        shared, *floats = config.exchange(Ask(solver, key, federation, cohort, hyper), state, new)
+        trained = jnp.where(sane[:, None], begin + updates.delta, jnp.nan)
+        made, shared, *floats = config.exchange(ask, state, trained, home)
+        new = jnp.where(sane[:, None], made, own)  # a client whose update is broken keeps its model
         down, up = (jnp.asarray(each, jnp.int32) for each in floats)
         sent = traffic(cohort, vectors, vectors)._replace(floats_down=down, floats_up=up)
         into = jnp.where(sane, cohort.ids, federation.clients)
@@ -141,4 +152,6 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
     def also(state: OwnModels) -> dict[str, tuple[Array, Array]]:
         return {name: (each, jnp.arange(each.shape[0], dtype=jnp.int32)) for name, each in config.also(model, state).items()}
 
-    return Method(init, round, models, also=also, chooses=False, shares=shares if config.sends else None)
+    return Method(
+        init, round, models, also=also, chooses=False, shares=shares if type(config).weights is not Peers.weights else None
+    )

@@ -58,6 +58,7 @@ METHODS = {
     "moon": {},
     "fedala": {},
     "fedproto": {},
+    "fedccfa": {"align_after": 1},
     "fedavg_ft": {},
     "fedprox_ft": {},
     "fedgwc": {"clients_per_cluster": 5, "eps": 0.1},
