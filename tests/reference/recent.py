@@ -189,9 +189,9 @@ def fedproto(net, clients, w, rounds, participants, lr, lam):
     return own, protos, sent
 
 
-def fedccfa(net, clients, w0, rounds, participants, lr, head_lr, eps, gamma, tau, align_after, balanced):
-    """(The clients' models, their prototypes, the numbers sent down and up, the clusters of each round and class). Weights and bias
-    of a class are a row, and gradients of the network are written out."""
+def fedccfa(net, clients, w0, rounds, participants, lr, head_lr, eps, gamma, tau, align_after, balanced_steps, balanced_samples):
+    """(The clients' models, the numbers sent down and up, the clusters of each round and class). A row of the head is a class's
+    weights and its bias."""
     (_, k), (_, k2) = net.layers(w0)
     (width, classes), at = k2.shape, k.size + len(k.T)
     row = lambda w, c: np.append(w[at + classes :].reshape(width, classes)[:, c], w[at + c])  # noqa: E731
@@ -219,9 +219,9 @@ def fedccfa(net, clients, w0, rounds, participants, lr, head_lr, eps, gamma, tau
         for i in present:
             (x, y), w, local = clients.train[i], np.append(body, own[i][at:]), plain.local_key(key, clients.uid[i])
             luck = np.asarray(plain.keys.uniform(plain.keys.fold(key, "balanced", int(clients.uid[i])), len(y)))
-            most = min(balanced, *np.unique(y, return_counts=True)[1])
+            most = min(balanced_samples, *np.unique(y, return_counts=True)[1])
             some = np.concatenate([[j for j in np.argsort(luck) if y[j] == c][:most] for c in set(y)])
-            even[i] = fit_head(np.append(body, w0[at:]), [some] * 5, x, y)
+            even[i] = fit_head(np.append(body, w0[at:]), [some] * balanced_steps, x, y)
             of_head = plain.local_key(plain.keys.fold(key, "head"), clients.uid[i])
             w = fit_head(w, plain.batches(of_head, len(y), 5, epochs=1), x, y)
             p = np.unique(y, return_counts=True)[1] / len(y)
@@ -254,7 +254,7 @@ def fedccfa(net, clients, w0, rounds, participants, lr, head_lr, eps, gamma, tau
                 for i in group:
                     own[i][at + c], protos[i][c] = mean[-1], proto
                     own[i][at + classes :].reshape(width, classes)[:, c] = mean[:-1]
-    return own, protos, sent, clusters
+    return own, sent, clusters
 
 
 def fedgwc(net, clients, w0, rounds, drawn, lr, notes, gamma, eps, seed):
