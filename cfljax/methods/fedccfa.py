@@ -14,8 +14,8 @@ Readings:
 - Balanced batch. Paper: its program has as many samples as the rarest class has, at most five. Here: the same.
   Option: `balanced_samples`.
 - First balanced head. Paper: its program takes the head that the server drew and never averages. Here: the same. Option: none.
-- Learning rates. Paper: 0.1 for both heads, 0.01 for the body. Here: `train.lr` is the body's. Option: `head_lr`.
-- Optimiser of the balanced head. Paper: its program has momentum. Here: SGD on the whole batch. Option: none.
+- Learning rates. Paper: 0.01 for the body, 0.1 for both heads, with a momentum of 0.9. Here: `train.lr` for the body, and 1 for the
+  heads, as a run has no momentum by default. Option: `head_lr`.
 - Beginning of alignment. Paper: its program after 20 rounds. Here: the same. Option: `align_after`.
 - Weights inside a cluster. Paper: uniform. Here: the same. Option: none.
 - Weights of the bodies. Paper: by samples. Here: the same. Option: none.
@@ -35,13 +35,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 from cfljax import keys
 from cfljax.kernels.cosine import cosine_matrix, madc
 from cfljax.kernels.mix import PLAIN, sum_by, usable, weights_by
 from cfljax.kernels.unite import unite
 from cfljax.lazy import jax, jnp
-from cfljax.local.train import Position, Samples, make_stepper, start_at
+from cfljax.local.train import Gradient, Position, Samples, make_stepper, start_at
+from cfljax.local.ways import make_rule
 from cfljax.methods.fedproto import head_rows, sum_features
 from cfljax.models.features import with_features
 from cfljax.models.flat import cross_entropy, mask_head
@@ -62,7 +64,7 @@ class FedCCFA(Peers):
     gamma: float = option(20.0, "the entropy of labels over this number is the weight of the alignment", above=0.0, traced=True)
     tau: float = option(0.1, "temperature of the alignment", above=0.0, traced=True)
     align_after: int = option(20, "rounds before features are aligned", low=0)
-    head_lr: float = option(0.1, "learning rate of the heads", low=0.0, traced=True)
+    head_lr: float = option(1.0, "learning rate of the heads", low=0.0, traced=True)
     head_epochs: int = option(1, "epochs of the own head, before the body's", low=1)
     balanced_steps: int = option(5, "steps of the balanced head", low=1)
     balanced_samples: int = option(5, "most samples of each class in the balanced batch", low=1)
@@ -80,29 +82,35 @@ class FedCCFA(Peers):
         each = keys.fold_each(ask.key, "balanced", ask.federation.uid[cohort.ids])
         luck = jax.vmap(lambda key: keys.uniform(key, ask.federation.train.longest))(each)
         jobs = jobs_from(cohort, begin, jnp.arange(len(begin), dtype=jnp.int32), weights=luck)
-        one = functools.partial(self.balance, model, ask.hyper["head_lr"], state.first[head_rows(model)])
-        count, balanced = solver.of_samples(one, ask.federation, jobs)
+        of_head = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(lr=hyper["head_lr"]))
+        rule = make_rule(of_head, of_head.step_of(ask.hyper))
+        move, first = make_stepper(rule, LocalStep.of(ask.hyper), ()), start_at(rule, state.first[head_rows(model)], None)
+        count, balanced = solver.of_samples(functools.partial(self.balance, model, move, first), ask.federation, jobs)
         entropy = jax.scipy.special.entr(count / jnp.maximum(count.sum(axis=1, keepdims=True), 1)).sum(axis=1, keepdims=True)
         pull = jnp.where(rounds.max() < self.align_after, 0.0, entropy / ask.hyper["gamma"])
         home = jnp.concatenate([begin, state.shared[cohort.ids, :-1], pull, balanced], axis=1)
-        of_head = solver.with_work(solver.work._replace(epochs=self.head_epochs, steps=None))
-        of_head = of_head.with_step(lambda hyper: LocalStep.of(hyper)._replace(lr=hyper["head_lr"]))
+        of_head = of_head.with_work(solver.work._replace(epochs=self.head_epochs, steps=None))
         of_head = of_head.with_own_steps(lambda hyper, rule: self.steps(model, hyper, rule, head=True))
         key, jobs = keys.fold(ask.key, "head"), jobs._replace(weights=None, home=home)
         return begin, home.at[:, : model.size].add(of_head.train(key, ask.federation, jobs, ask.hyper).delta)
 
-    def balance(self, model: Model, lr: Array, head: Array, batch: Samples, w: Array) -> tuple[Array, Array]:
+    def balance(self, model: Model, move: Callable[..., Position], at: Position, batch: Samples, w: Array) -> tuple[Array, Array]:
         """Return how many samples of each class a client has, and its balanced head. Samples have random numbers as weights."""
         assert batch.weight is not None
-        (both, width), of_class = with_features(model), jax.nn.one_hot(batch.y, len(head)) * batch.mask[:, None]
+        (both, width), of_class = with_features(model), jax.nn.one_hot(batch.y, len(at.params)) * batch.mask[:, None]
         count, order = of_class.sum(axis=0), jnp.argsort(jnp.where(batch.mask, batch.weight, jnp.inf))
         most = jnp.minimum(jnp.where(count > 0, count, jnp.inf).min(), self.balanced_samples)
         chosen = jnp.sum(of_class[order] * (jnp.cumsum(of_class[order], axis=0) <= most), axis=1)
-        first = jnp.argsort(-chosen)[: len(head) * self.balanced_samples]
-        at, chosen = order[first], chosen[first] / jnp.maximum(chosen.sum(), 1.0)
-        z = both(model.unravel(w), batch.x[at])[:, :width]
-        loss = lambda head: chosen @ model.loss(z @ head[:, :-1].T + head[:, -1], batch.y[at])  # noqa: E731
-        return count, jax.lax.fori_loop(0, self.balanced_steps, lambda _, head: head - lr * jax.grad(loss)(head), head).ravel()
+        first = jnp.argsort(-chosen)[: count.size * self.balanced_samples]
+        z, y = both(model.unravel(w), batch.x[order[first]])[:, :width], batch.y[order[first]]
+        share = chosen[first] / jnp.maximum(chosen.sum(), 1.0)
+
+        def step(_: int, at: Position) -> Position:
+            loss = lambda head: share @ model.loss(z @ head[:, :-1].T + head[:, -1], y)  # noqa: E731
+            value, grads = jax.value_and_grad(loss)(at.params)
+            return move(at, Gradient(value, jnp.float32(1), grads))
+
+        return count, jax.lax.fori_loop(0, self.balanced_steps, step, at).params.ravel()
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule, head: bool = False) -> OwnSteps:
         """On the body, or on the head, which the alignment does not depend on."""

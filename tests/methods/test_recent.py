@@ -196,15 +196,16 @@ def test_fedccfa_follows_the_plain_program():
     made, model = toy.federation("dirichlet", clients=9, alpha=0.7, seed=2), toy.model(7)
     clients, net = plain.Clients(made), plain.Net(6, 4, 7)
     numbers = {"head_lr": 0.3, "eps": 0.05, "gamma": 0.5, "tau": 0.3}
+    lr = {"lr": 0.15, "momentum": 0.5}
     fixed = {"align_after": 1, "balanced_steps": 4, "balanced_samples": 3}
-    (out,) = play.batch("fedccfa", made, 4, 6, [0], [{"lr": 0.2} | numbers], model=model, **fixed)
-    own, sent, clusters = reference.fedccfa(net, clients, first_model_of(model), 4, 6, 0.2, **numbers, **fixed)
+    (out,) = play.batch("fedccfa", made, 4, 6, [0], [lr | numbers], model=model, **fixed)
+    own, sent, clusters = reference.fedccfa(net, clients, first_model_of(model), 4, 6, **lr, **numbers, **fixed)
     drawn = np.unique([plain.cohort(0, t, clients.uid, 6) for t in range(4)])
     assert np.abs(out.models - own)[drawn].max() < 1e-5
     assert [out.history[f"bytes_{way}"][-1] / 4 - 4 * 6 * model.size for way in ("down", "up")] == sent
     assert any(1 < len(set(found)) < len(found) for found in clusters)
     for off in ({"eps": 0.0}, {"gamma": 1e9}):
-        others = play.rounds("fedccfa", made, 4, 6, 0, 0.2, model=model, **numbers | fixed | off)
+        others = play.rounds("fedccfa", made, 4, 6, 0, hyper=lr, model=model, **numbers | fixed | off)
         assert np.abs(others.models() - own)[drawn].max() > 1e-3
 
 

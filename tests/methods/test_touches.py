@@ -32,8 +32,6 @@ QUICK = {"fedbcd"}
 """The one that adds up by itself; the others are `long`."""
 MORE = {"cfl_sattler": {"min_rounds": 9}, "fl_hc": {"warmup_rounds": 9}, "fesem": {"clusters": 1}, "fesem_flexcfl": {"clusters": 1}}
 """Do not regroup, and keep in one cluster what attackers could scatter."""
-MORE["fedccfa"] = {"head_lr": 1.0}
-"""Without noise, which it refuses, updates are longer than the clip."""
 
 
 @pytest.mark.parametrize("path", METHOD_FILES, ids=lambda p: p.stem)

@@ -189,7 +189,9 @@ def fedproto(net, clients, w, rounds, participants, lr, lam):
     return own, protos, sent
 
 
-def fedccfa(net, clients, w0, rounds, participants, lr, head_lr, eps, gamma, tau, align_after, balanced_steps, balanced_samples):
+def fedccfa(
+    net, clients, w0, rounds, participants, lr, head_lr, eps, gamma, tau, momentum, align_after, balanced_steps, balanced_samples
+):
     """(The clients' models, the numbers sent down and up, the clusters of each round and class). A row of the head is a class's
     weights and its bias."""
     (_, k), (_, k2) = net.layers(w0)
@@ -199,8 +201,10 @@ def fedccfa(net, clients, w0, rounds, participants, lr, head_lr, eps, gamma, tau
     body = w0[:at]
 
     def fit_head(w, batches, x, y):
+        u = 0.0
         for rows in batches:
-            w = np.append(w[:at], w[at:] - head_lr * net.gradient(w, x[rows], y[rows])[at:])
+            u = momentum * u + net.gradient(w, x[rows], y[rows])[at:]
+            w = np.append(w[:at], w[at:] - head_lr * u)
         return w
 
     def pull(z, label, known, weight):
@@ -226,10 +230,12 @@ def fedccfa(net, clients, w0, rounds, participants, lr, head_lr, eps, gamma, tau
             w = fit_head(w, plain.batches(of_head, len(y), 5, epochs=1), x, y)
             p = np.unique(y, return_counts=True)[1] / len(y)
             weight = -sum(p * np.log(p)) / gamma if t >= align_after else 0.0
+            u = 0.0
             for rows in plain.batches(local, len(y), 5, epochs=1):
                 z = net.features(w, x[rows])
                 more = np.array([pull(*each, protos[i], weight) for each in zip(z, y[rows], strict=True)])
-                w = np.append(w[:at] - lr * net.gradient(w, x[rows], y[rows], more=more)[:at], w[at:])
+                u = momentum * u + net.gradient(w, x[rows], y[rows], more=more)[:at]
+                w = np.append(w[:at] - lr * u, w[at:])
             sent[0] += width * len(protos[i])
             bodies[i], heads[i] = w[:at], w.copy()
             means[i] = {c: net.features(w, x[y == c]).mean(axis=0) for c in set(y)}
