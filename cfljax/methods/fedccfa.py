@@ -1,5 +1,5 @@
-"""FedCCFA (Chen et al. 2024): a global body, and a head for each client, whose row for a class is averaged with those of clients
-that seem to have the same concept of this class. Clients pull the features of their samples to the prototypes of these clusters.
+"""FedCCFA (Chen et al. 2024): a global body, and a head for each client. Its rows for a class are averaged among clients that seem to
+have the same concept of this class. Clients pull the features of their samples to the prototypes of these clusters.
 
 A participant gets the body and its head. On a batch with equally many samples of each of its classes it trains a balanced head,
 always from the first one. Then it trains its own head for some epochs, and the body with that head by ℓ + λ · ℓ_c. Here ℓ_c is the
@@ -19,8 +19,8 @@ Readings:
 - Beginning of alignment. Paper: its program after 20 rounds. Here: the same. Option: `align_after`.
 - Weights inside a cluster. Paper: uniform. Here: the same. Option: none.
 - Weights of the bodies. Paper: by samples. Here: the same. Option: none.
-- Class that a participant lacks. Paper: all have some samples of each class. Here: the participant is in no cluster of the class,
-  and keeps its row of the head and its prototype. Option: none.
+- Class that a participant lacks. Paper: all have some samples of each class. Here: it is in no cluster of this class, and keeps
+  its row of the head and its prototype. Option: none.
 - Fewer than three participants with a class. Paper: open. Here: they are in one cluster. Option: none.
 - Scored model. Paper: in its program the clustered head, and the body of the last round in which the client took part. Here: the
   same. Option: none.

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from cfljax.local.solver import Solver
 
 
+Exchanged = tuple[Array, Array | None, Array | int, Array | int]
+
+
 class OwnModels(NamedTuple):
     """The models that the server has of the clients."""
 
@@ -81,9 +84,7 @@ class Peers(PersonalConfig):
         """Return the local steps, of methods that have steps of their own. What is at home stays the same."""
         raise NotImplementedError
 
-    def exchange(
-        self, ask: Ask, state: OwnModels, own: Array, home: Array | None
-    ) -> tuple[Array, Array | None, Array | int, Array | int]:
+    def exchange(self, ask: Ask, state: OwnModels, own: Array, home: Array | None) -> Exchanged:
         """Return the participants' models f32[S, d], what the server sends in the next round, and how many numbers all participants
         together have received and sent besides models. `state`: before the round; `own` f32[S, d]: the trained models, NaN
         for a participant that sent none or a broken one; `home`: of `receive`."""
@@ -152,6 +153,5 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
     def also(state: OwnModels) -> dict[str, tuple[Array, Array]]:
         return {name: (each, jnp.arange(each.shape[0], dtype=jnp.int32)) for name, each in config.also(model, state).items()}
 
-    return Method(
-        init, round, models, also=also, chooses=False, shares=shares if type(config).weights is not Peers.weights else None
-    )
+    mixes = type(config).weights is not Peers.weights
+    return Method(init, round, models, also=also, chooses=False, shares=shares if mixes else None)
