@@ -1,5 +1,5 @@
-"""FedCCFA (Chen et al. 2024): a global body, and a head for each client. Its rows for a class are averaged among clients that seem to
-have the same concept of this class. Clients pull the features of their samples to the prototypes of these clusters.
+"""FedCCFA (Chen et al. 2024): a global body, and a head for each client. The rows for a class are averaged among clients that seem
+to have the same concept of this class. Clients pull the features of their samples to the prototypes of these clusters.
 
 A participant gets the body and its head. On a batch with equally many samples of each of its classes it trains a balanced head,
 always from the first one. Then it trains its own head for some epochs, and the body with that head by ℓ + λ · ℓ_c. Here ℓ_c is the
