@@ -30,8 +30,7 @@ class OwnModels(NamedTuple):
     drawn: Array  # bool[C]: has a model of its own that is finite
     size: Array  # f32[C]: the number of training samples of each client
     first: Array  # f32[d]: w_0
-    shared: Array | None = None
-    """f32[m]: what the server sends to all participants besides models, or f32[C, m], to each client; None: nothing."""
+    shared: Array | None = None  # f32[m], or f32[C, m] for each client: what the server sends besides models; None: nothing
 
     @property
     def shares(self) -> Array:
@@ -76,8 +75,7 @@ class Peers(PersonalConfig):
         """f32[m] or f32[C, m]: what the server sends besides models at first; None: nothing."""
 
     def receive(self, ask: Ask, state: OwnModels, begin: Array) -> tuple[Array, Array | None]:
-        """Return (the models f32[S, d] from which participants train, what they have at home then f32[S, m]), by default what the
-        server sent to all. `begin` f32[S, d]: the models of `start`."""
+        """Return (the models f32[S, d] from which participants train, what they have at home f32[S, m]). `begin`: of `start`."""
         return begin, None if state.shared is None else jnp.tile(state.shared, (len(begin), 1))
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
@@ -86,8 +84,8 @@ class Peers(PersonalConfig):
 
     def exchange(self, ask: Ask, state: OwnModels, own: Array, home: Array | None) -> Exchanged:
         """Return the participants' models f32[S, d], what the server sends in the next round, and how many numbers all participants
-        together have received and sent besides models. `state`: before the round; `own` f32[S, d]: the trained models, NaN
-        for a participant that sent none or a broken one; `home`: of `receive`."""
+        together have received and sent besides models. `state`: before the round; `own` f32[S, d]: the trained models, NaN if
+        broken or not sent; `home`: of `receive`."""
         return own, state.shared, 0, 0
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
