@@ -43,6 +43,7 @@ OPTIONS = {
     "feddrift": {"every": 2, "begin": "each", "max_clusters": 7},
     "fedper": {"model": toy.model(7)},
     **dict.fromkeys(("fedrod", "moon", "fedala", "fedproto", "fedpac"), {"model": toy.model(7)}),
+    "fedccfa": {"model": toy.model(7), "align_after": 1},
     "lg_fedavg": {"model": toy.model(7)},
     "fedbn": {"model": toy.batched_model()},
     "fedrep": {"model": toy.model(7), "head_epochs": 2},

@@ -57,7 +57,7 @@ def named_model(method, usual=None):
         if "batched" not in models.MODELS:
             models.MODELS.add("batched", lambda options, sample_shape, classes: Batched(4, classes))
         return {"name": "batched"}
-    deep = METHODS.entry(method).options.parts or method in ("moon", "fedproto", "fedpac")
+    deep = METHODS.entry(method).options.parts or method in ("moon", "fedproto", "fedpac", "fedccfa")
     return usual or ({"name": "mlp", "hidden": [4]} if deep else {"name": "mclr"})
 
 

@@ -131,7 +131,7 @@ class Solver(Setting):
 
         def job(task: Task) -> Tree:
             here = task.mask & (positions < federation.train.count[task.client])
-            return one(gather_batch(federation, task.client, positions, here), task.start)
+            return one(gather_batch(federation, task.client, positions, here, task.weights), task.start)
 
         return self._for_each(job, keys.root(0), federation, jobs, job_samples(federation, jobs))
 

@@ -31,6 +31,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "fedala": "cfljax.methods.fedala:fedala",
         "fedproto": "cfljax.methods.fedproto:fedproto",
         "fedpac": "cfljax.methods.fedpac:fedpac",
+        "fedccfa": "cfljax.methods.fedccfa:fedccfa",
         "fedgwc": "cfljax.methods.fedgwc:fedgwc",
         "sr_fca": "cfljax.methods.sr_fca:sr_fca",
         "cfl_gp": "cfljax.methods.cfl_gp:cfl_gp",

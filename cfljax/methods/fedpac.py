@@ -32,9 +32,9 @@ from cfljax.kernels.blocks import HIGHEST
 from cfljax.kernels.simplex import combine_heads
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, Turns, make_stepper, start_at
-from cfljax.methods.fedproto import no_prototypes, pulled, sum_features
+from cfljax.methods.fedproto import head_rows, pulled, sum_features
 from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import Ask, GradientAt, OwnModels, OwnSteps, Peers, StepRule, entry, option
+from cfljax.round.recipes import Ask, Exchanged, GradientAt, OwnModels, OwnSteps, Peers, StepRule, Work, entry, option
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model
 
 PAPER = "Xu et al. 2023"
@@ -58,7 +58,11 @@ class FedPAC(Peers):
 
     def first_shared(self, model: Model, federation: Federation) -> Array:
         """No centroids: a row of zeros for each class, and 0 in its end, where others have the number of samples that it is of."""
-        return no_prototypes("fedpac", model, federation)
+        return jnp.zeros(head_rows(model, federation.classes).size)
+
+    def work(self, work: Work) -> Work:
+        """Epochs of the head, then of the body."""
+        return work._replace(epochs=(work.epochs or 0) + self.head_epochs)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """On the head, then with a new optimiser on the body."""
@@ -77,7 +81,7 @@ class FedPAC(Peers):
         begin = lambda start, home: (start_at(rule, start, None), home, jnp.int32(0))  # noqa: E731
         return OwnSteps(begin, step, lambda at: (at[0].params, at[1]), enter)
 
-    def exchange(self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array) -> tuple[OwnModels, Array, Array]:
+    def exchange(self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None) -> Exchanged:
         """Average bodies and centroids, mix heads. Clients whose features are not finite are left out."""
         assert before.shared is not None
         ids, model, old = ask.cohort.ids, ask.solver.model, before.shared.reshape(ask.federation.classes, -1)

@@ -31,7 +31,7 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, Samples, make_stepper, start_at
 from cfljax.models.features import with_features
 from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import Ask, GradientAt, OwnModels, OwnSteps, Peers, StepRule, entry, jobs_from, option
+from cfljax.round.recipes import Ask, Exchanged, GradientAt, OwnModels, OwnSteps, Peers, StepRule, entry, jobs_from, option
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model
 
 PAPER = "Tan et al. 2022"
@@ -53,7 +53,7 @@ class FedProto(Peers):
 
     def first_shared(self, model: Model, federation: Federation) -> Array:
         """No prototypes: a row of zeros for each class, and 0 in its end, where others have the number of clients that it is of."""
-        return no_prototypes("fedproto", model, federation)
+        return jnp.zeros(head_rows(model, federation.classes).size)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """By the loss with the pull."""
@@ -65,7 +65,7 @@ class FedProto(Peers):
 
         return OwnSteps(lambda start, home: (start_at(rule, start, None), home), step, lambda at: (at[0].params, at[1]))
 
-    def exchange(self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array) -> tuple[OwnModels, Array, Array]:
+    def exchange(self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None) -> Exchanged:
         """Average the participants' prototypes; those whose features are not finite have none."""
         assert before.shared is not None
         old = before.shared.reshape(ask.federation.classes, -1)
@@ -82,15 +82,16 @@ class FedProto(Peers):
         assert state.shared is not None
         to = state.shared.reshape(-1, with_features(model)[1] + 1)
         bias = jnp.where(to[:, -1] > 0, -jnp.sum(to[:, :-1] ** 2, axis=1), -1e9)
-        kernel, where = (np.flatnonzero(part_of(model, f"{head_of(model)}/{name}")) for name in ("kernel", "bias"))
-        return {"prototypes": state.own.at[:, kernel].set(2 * to[:, :-1].T.ravel()).at[:, where].set(bias)}
+        return {"prototypes": state.own.at[:, head_rows(model)].set(jnp.column_stack([2 * to[:, :-1], bias]))}
 
 
-def no_prototypes(name: str, model: Model, federation: Federation) -> Array:
-    """Return a row of zeros for each class: no prototype, and 0 clients or samples. SpecError without an output for each class."""
-    if part_of(model, f"{head_of(model)}/bias").sum() != federation.classes:
-        raise SpecError(f'model "{model.name}": method.{name} needs an output for each class')
-    return jnp.zeros(federation.classes * (with_features(model)[1] + 1))
+def head_rows(model: Model, classes: int | None = None) -> np.ndarray:
+    """i[M, width + 1]: where in the vector f32[d] the weights and the bias of each output are. A SpecError if there is not one for
+    each of the classes."""
+    kernel, bias = (np.flatnonzero(part_of(model, f"{head_of(model)}/{name}")) for name in ("kernel", "bias"))
+    if len(bias) != (classes or len(bias)):
+        raise SpecError(f'model "{model.name}": has {len(bias)} outputs for {classes} classes; take a model with one for each')
+    return np.column_stack([kernel.reshape(-1, len(bias)).T, bias])
 
 
 def pulled(model: Model, prototypes: Array, lam: Array) -> Model:

@@ -29,10 +29,9 @@ CLUSTERED = (0, 2, 5)
 FAMILIES = {
     **dict.fromkeys(("fedavg", "fedprox", "scaffold", "feddyn", "ccs_rfedavg", "adaptive_fedavg", "moon"), (7,)),
     **dict.fromkeys(("fedem", "fedrc", "fedsoft"), (3, 6)),
-    **dict.fromkeys(
-        ("local", "ditto", "apfl", "pfedme", "per_fedavg", "fedamp", "pfedgraph", "fedrod", "fedala", "fedpac"), (1, 4)
-    ),
+    **dict.fromkeys(("local", "ditto", "apfl", "pfedme", "per_fedavg", "fedamp", "pfedgraph", "fedrod", "fedala"), (1, 4)),
     **dict.fromkeys(("fedper", "lg_fedavg", "fedrep", "fedbabu", "fedbcd", "fedbn", "fedproto", "fedavg_ft", "fedprox_ft"), (1, 4)),
+    **dict.fromkeys(("fedpac", "fedccfa"), (1, 4)),
 }
 """Method -> the colours of its family: of one model, of mixtures, of personal models. The other methods are CLUSTERED."""
 FIRST = ("accuracy", "accuracy_worst10", "loss", "ari", "nmi", "purity", "clusters", "bytes")

@@ -17,6 +17,7 @@ from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Meth
 if TYPE_CHECKING:
     from cfljax.local.optimiser import StepRule
     from cfljax.local.own_steps import OwnSteps
+    from cfljax.local.schedule import Work
     from cfljax.local.solver import Solver
 
 
@@ -27,7 +28,7 @@ class OwnModels(NamedTuple):
     drawn: Array  # bool[C]: has a model of its own that is finite
     size: Array  # f32[C]: the number of training samples of each client
     first: Array  # f32[d]: w_0
-    shared: Array | None = None  # f32[m]: what the server sends to all participants besides models; None: nothing
+    shared: Array | None = None  # f32[m], or f32[C, m] for each client: what the server sends besides models; None: nothing
 
     @property
     def shares(self) -> Array:
@@ -38,6 +39,9 @@ class OwnModels(NamedTuple):
     def mixed(self, weights: Array) -> Array:
         """f32[S, d]: mixtures of the clients' models, with weights f32[S, C]."""
         return weighted_sum(weights, self.own)[0]
+
+
+Exchanged = tuple[OwnModels, Array | int, Array | int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,15 +73,24 @@ class Peers(PersonalConfig):
         return jax.nn.one_hot(ids, state.drawn.shape[0])
 
     def first_shared(self, model: Model, federation: Federation) -> Array | None:
-        """f32[m]: what the server sends to all participants at first; None: nothing but models."""
+        """f32[m] or f32[C, m]: what the server sends besides models at first; None: nothing."""
+
+    def receive(self, ask: Ask, state: OwnModels, begin: Array) -> tuple[Array, Array | None]:
+        """Return (the models f32[S, d] from which participants train, what they have at home f32[S, m]). `begin`: of `start`."""
+        return begin, None if state.shared is None else jnp.tile(state.shared, (len(begin), 1))
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return the local steps, of methods that have steps of their own. What the server sent is at home, and stays the same."""
+        """Return the local steps, of methods that have steps of their own. What is at home stays the same."""
         raise NotImplementedError
 
-    def exchange(self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array) -> tuple[OwnModels, Array | int, Array | int]:
+    def work(self, work: Work) -> Work:
+        """Return the amount of local training, from the run's."""
+        return work
+
+    def exchange(self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None) -> Exchanged:
         """Return the state for the next round, and how many numbers all participants have received and sent besides
-        models. `after`: the state `before` the round with the participants' trained models; `arrived` bool[S]: whose are finite."""
+        models. `after`: the state `before` the round with the participants' trained models; `arrived` bool[S]: whose are finite;
+        `home`: of `receive`."""
         return after, 0, 0
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
@@ -100,8 +113,7 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
     stepped = solver if type(config).step is Peers.step else solver.with_step(config.step)
     if config.own_steps:
         stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
-    if config.head_epochs:
-        stepped = stepped.with_work(solver.work._replace(epochs=(solver.work.epochs or 0) + config.head_epochs))
+    stepped = stepped.with_work(config.work(solver.work))
     train = stepped.fit if config.sends else stepped.train
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> OwnModels:
@@ -113,7 +125,8 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         own = state.own[cohort.ids]
         begin, pull = config.start(state, cohort.ids, own, hyper)
-        home = None if state.shared is None else jnp.tile(state.shared, (mine.shape[0], 1))
+        ask = Ask(solver, key, federation, cohort, hyper)
+        begin, home = config.receive(ask, state, begin)
         jobs = jobs_from(cohort, begin, mine, anchor=pull, anchor_of=None if pull is None else mine, home=home)
         updates = train(key, federation, jobs, hyper)
         mixed = keep_own(cohort, updates.delta, begin)
@@ -121,8 +134,7 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         into = jnp.where(sane, cohort.ids, federation.clients)  # a client whose update is broken keeps its model
         drawn = state.drawn.at[into].set(True, mode="drop")
         after = state._replace(own=state.own.at[into].set(mixed.new, mode="drop"), drawn=drawn)
-        ask = Ask(solver, key, federation, cohort, hyper)
-        after, *floats = config.exchange(ask, state, after, sane)
+        after, *floats = config.exchange(ask, state, after, sane, home)
         down, up = (jnp.asarray(each, jnp.int32) for each in floats)
         sent = ask.bill() if config.sends else traffic(cohort, 0, 0)
         sent = sent._replace(floats_down=down, floats_up=sent.floats_up + up)

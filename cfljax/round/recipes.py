@@ -18,15 +18,15 @@ from cfljax.round.common import first_model, first_models, keep_own, traffic
 from cfljax.round.config import MethodConfig, PersonalConfig
 from cfljax.round.control import Controlled
 from cfljax.round.entry import entry
-from cfljax.round.peers import OwnModels, Peers
+from cfljax.round.peers import Exchanged, OwnModels, Peers
 from cfljax.round.recluster import every
 from cfljax.round.similarity import brief, compared_columns, compared_size, shortened, similarity, train_and_compare
 from cfljax.round.soft import Mixed, Soft, count_labels, in_lists, mean_over_samples, sample_labels
 from cfljax.round.state import Begun, Done, State, mark_slots
 
 __all__ = [
-    "AVERAGES", "Ask", "AtHome", "Before", "Begun", "Clustered", "Controlled", "CountedConfig", "Done", "GradientAt", "Kept",
-    "MethodConfig", "Mixed", "OwnModels", "OwnSteps", "Peers", "PersonalConfig", "Soft", "Solver", "State", "StepRule", "Work",
+    "AVERAGES", "Ask", "AtHome", "Before", "Begun", "Clustered", "Controlled", "CountedConfig", "Done", "Exchanged", "GradientAt",
+    "Kept", "MethodConfig", "Mixed", "OwnModels", "OwnSteps", "Peers", "PersonalConfig", "Soft", "Solver", "State", "StepRule", "Work",
     "brief", "compared_columns", "compared_size", "count_labels", "entry", "every", "first_model", "first_models", "in_lists",
     "jobs_from", "join", "keep_own", "mean_over_samples", "need_clients", "option", "mark_slots", "report", "sample_labels",
     "shortened", "similarity", "traffic", "train_and_compare",

@@ -21,7 +21,7 @@ EXPECTED = (
     }
     | {"clock/* *_s": (1e-6, "simulated seconds: the devices of a round come with the cohort, and XLA adds in another order")}
     | {"*/cnn_of_batches/* *": (None, "new: batch normalisation")}
-    | {f"*/{name}* *": (None, "new: the method") for name in ("moon", "fedala", "fedproto", "fedpac", "fed*_ft")}
+    | {f"*/{name}* *": (None, "new: the method") for name in ("moon", "fedala", "fedproto", "fedpac", "fedccfa", "fed*_ft")}
 )
 """What may differ, and why: "SPEC ARRAY" -> (tolerance, reason), both with * and ? as in names of files. Numbers may be off by the
 tolerance, absolute or relative; with None an array may be anything, or be absent. For example:

@@ -59,6 +59,7 @@ METHODS = {
     "fedala": {},
     "fedproto": {},
     "fedpac": {},
+    "fedccfa": {"align_after": 1},
     "fedavg_ft": {},
     "fedprox_ft": {},
     "fedgwc": {"clients_per_cluster": 5, "eps": 0.1},

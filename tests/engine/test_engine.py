@@ -245,6 +245,7 @@ def test_clients_that_never_train_do_not_choose_where_models_are_personal_or_gro
         "fedala",
         "fedamp",
         "fedbn",
+        "fedccfa",
         "fedpac",
         "fedper",
         "fedproto",

@@ -15,9 +15,9 @@ from cfljax.methods import METHODS
 CLIENTS, MODEL = 13, 6 * 17 + 17 + 17 * 4 + 4
 DATA = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2}
 IN_PASSING = ("per_fedavg", "pfedgraph", "pacfl", "ocfl", "one_shot", "fl_hc")
-IN_PASSING += ("cfl_sattler", "ccs_rfedavg", "ocfl_zuziak", "sr_fca", "fedbn", "flux")
-"""Methods that have models, updates or comparisons of all clients in a part of a round, or that keep counts of labels, or that need
-another model."""
+IN_PASSING += ("cfl_sattler", "ccs_rfedavg", "ocfl_zuziak", "sr_fca", "fedbn", "flux", "fedccfa")
+"""Methods that have models, updates or comparisons of all clients in a part of a round, or that keep counts of labels or
+prototypes, or that need another model."""
 
 
 def of_run(name, train=None):

@@ -43,7 +43,7 @@ class Listening(AtHome):
 class Curious(Peers):
     """Participants compare three models after they have trained."""
 
-    def exchange(self, ask, before, after, arrived):
+    def exchange(self, ask, before, after, arrived, home):
         ask.losses(jnp.tile(before.first, (3, 1)))
         return after, 0, 7
 

@@ -16,7 +16,7 @@ from tests.reference import plain
 
 SEED, ROUNDS, PARTICIPANTS, LR = 5, 4, 5, 0.1
 REFUSED = {"ditto", "fedbcd", "fedem", "fedrc", "cfl_mgd", "stocfl", "apfl"}
-REFUSED |= {"per_fedavg", "pfedme", "scaffold", "fedrep", "fedrod", "fedgwc", "moon", "fedala", "fedproto", "fedpac"}
+REFUSED |= {"per_fedavg", "pfedme", "scaffold", "fedrep", "fedrod", "fedgwc", "moon", "fedala", "fedproto", "fedpac", "fedccfa"}
 
 
 def played(name="fedavg", hyper=None, participants=PARTICIPANTS, rounds=ROUNDS, fed=None, **work):

@@ -11,6 +11,7 @@ from cfljax.config import Train
 from cfljax.errors import SpecError
 from cfljax.kernels import host, simplex
 from cfljax.methods import METHODS
+from cfljax.methods.fedproto import head_rows
 from cfljax.round.common import first_models
 from tests import play, toy
 from tests.methods.test_host_clusters import ALL, CLIENTS, NET, SEED, check, federation
@@ -235,6 +236,40 @@ def test_fedpac_follows_the_plain_program(head_epochs, participants):
     for off in ({"lam": 0.0}, {"head_epochs": 3}):
         other = play.rounds("fedpac", made, 4, participants, 0, lr=0.2, work={"epochs": 2}, model=model, **given | off).models()
         assert np.abs(other - own).max() > 1e-3
+
+
+# FedCCFA
+
+
+def test_fedccfa_follows_the_plain_program():
+    made, model = toy.federation("dirichlet", clients=9, alpha=0.7, seed=2), toy.model(7)
+    clients, net = plain.Clients(made), plain.Net(6, 4, 7)
+    numbers = {"head_lr": 0.3, "eps": 0.05, "gamma": 0.5, "tau": 0.3}
+    lr = {"lr": 0.15, "momentum": 0.5}
+    fixed = {"align_after": 1, "balanced_steps": 4, "balanced_samples": 3}
+    (out,) = play.batch("fedccfa", made, 4, 6, [0], [lr | numbers], model=model, **fixed)
+    own, sent, clusters = reference.fedccfa(net, clients, first_model_of(model), 4, 6, **lr, **numbers, **fixed)
+    drawn = np.unique([plain.cohort(0, t, clients.uid, 6) for t in range(4)])
+    assert np.abs(out.models - own)[drawn].max() < 1e-5
+    assert [out.history[f"bytes_{way}"][-1] / 4 - 4 * 6 * model.size for way in ("down", "up")] == sent
+    assert any(1 < len(set(found)) < len(found) for found in clusters)
+    for off in ({"eps": 0.0}, {"gamma": 1e9}):
+        others = play.rounds("fedccfa", made, 4, 6, 0, hyper=lr, model=model, **numbers | fixed | off)
+        assert np.abs(others.models() - own)[drawn].max() > 1e-3
+
+
+def test_fedccfa_finds_which_classes_have_another_meaning_for_a_group():
+    made, model = toy.federation("label_swap", clients=8, groups=2, seed=1), toy.model(7)
+    heads = play.rounds("fedccfa", made, 6, None, 0, model=model, align_after=2).models()[:, head_rows(model)]
+    found = [host_clusters.renamed(np.unique(heads[:, c], axis=0, return_inverse=True)[1]).tolist() for c in range(4)]
+    swapped = np.ptp(np.asarray(made.view.labels), axis=0) > 0
+    assert swapped.tolist() == [True, True, False, False]
+    assert found == [np.asarray(made.group).tolist() if apart else [0] * 8 for apart in swapped]
+
+
+def test_fedccfa_needs_an_output_for_each_class():
+    with pytest.raises(SpecError, match='model "three": has 3 outputs for 4 classes; take a model with one for each'):
+        METHODS.entry("fedccfa").options().first_shared(toy.model(7, classes=3)._replace(name="three"), federation())
 
 
 # FedGWC

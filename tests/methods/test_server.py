@@ -132,7 +132,7 @@ def test_a_part_of_a_cluster_goes_on_with_the_state_that_the_whole_had():
 
 def test_methods_without_lasting_clusters_are_not_served():
     none, others, own = {"local", "fedbcd", "fedproto"}, {"stocfl", "feddrift", "wecfl"}, {"scaffold", "feddyn"}
-    assert set(METHODS) - set(SERVED) == none | others | own | {"fedamp", "pfedgraph", "fedpac"}
+    assert set(METHODS) - set(SERVED) == none | others | own | {"fedamp", "pfedgraph", "fedpac", "fedccfa"}
 
 
 HIDDEN = 7
