@@ -25,9 +25,9 @@ from cfljax.round.soft import Mixed, Soft, count_labels, in_lists, mean_over_sam
 from cfljax.round.state import Begun, Done, State, mark_slots
 
 __all__ = [
-    "AVERAGES", "Ask", "AtHome", "Before", "Begun", "Clustered", "Controlled", "CountedConfig", "Done", "Exchanged", "GradientAt",
-    "Kept", "MethodConfig", "Mixed", "OwnModels", "OwnSteps", "Peers", "PersonalConfig", "Soft", "Solver", "State", "StepRule", "Work",
-    "brief", "compared_columns", "compared_size", "count_labels", "entry", "every", "first_model", "first_models", "in_lists",
-    "jobs_from", "join", "keep_own", "mean_over_samples", "need_clients", "option", "mark_slots", "report", "sample_labels",
-    "shortened", "similarity", "traffic", "train_and_compare",
+    "Ask", "AtHome", "AVERAGES", "Before", "Begun", "Clustered", "Controlled", "CountedConfig", "Done", "Exchanged", "GradientAt",
+    "Kept", "MethodConfig", "Mixed", "OwnModels", "OwnSteps", "Peers", "PersonalConfig", "Soft", "Solver", "State", "StepRule",
+    "Work", "brief", "compared_columns", "compared_size", "count_labels", "entry", "every", "first_model", "first_models",
+    "in_lists", "jobs_from", "join", "keep_own", "mark_slots", "mean_over_samples", "need_clients", "option", "report",
+    "sample_labels", "shortened", "similarity", "traffic", "train_and_compare",
 ]  # fmt: skip
