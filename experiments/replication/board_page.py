@@ -26,13 +26,13 @@ SMALL, MEDIUM = "digits ", " 20x100"
 """How settings of the spec's small size begin, which need no data, and how settings of its medium size end."""
 SUBMIT = """## How to submit a row
 
-1. Write your method as a file of its own (see "Add your own"), with options that you did not choose on test data. NAME is the name
-   that it is registered by, FILE the file.
+1. Write your method as a file of its own (see "Add your own"), with options that you did not choose on test data. NAME is its
+   registered name, FILE the file.
 2. Run it on all settings and seeds of the spec, with its step sizes, of which the board takes the best by validation:
    `{command}`
 3. `python -m experiments.replication results/mine --board {folder} --name YOURS` writes `{folder}/YOURS.csv`, a line per run with
-   its id, version and commit, and makes this page again.
-4. Send the file of rows and the method's file. Whoever checks them runs the same command, and finds the same ids.
+   its id, version and commit, and updates this page.
+4. Send both files. A reviewer who runs the same command finds the same ids.
 
 A method has a rank if it has run on every setting that three methods or more have run on. {other}"""
 SUBMIT_MEDIUM = """## How to submit a row
@@ -46,10 +46,10 @@ As on [the small board](../index.md#how-to-submit-a-row), with these commands:
 {other}"""
 COMMAND = "CFLJAX_DATA=DATA python -m cfljax.sweep experiments/board.toml --plugin FILE --set method=NAME --out results/mine"
 OTHER = {
-    "small": "This board has the small size, whose images come with scikit-learn. Rows of other sizes (the same command with\n"
-    "`--set size=medium`, or without a size) are listed, and get ranks when three methods have them.",
-    "medium": "This board has the medium size: `20x100` are 20 clients of 100 samples. Rows of the full size (the same command\n"
-    "without `--set size=medium`) are listed, and get ranks when three methods have them.",
+    "small": "This board has the small size, whose images come with scikit-learn. Rows of other sizes (`--set size=medium`, or\n"
+    "no size) are listed, and get ranks when three methods have them.",
+    "medium": "This board has the medium size: `20x100` are 20 clients of 100 samples. Rows of the full size (no\n"
+    "`--set size=medium`) are listed, and get ranks when three methods have them.",
     "": "",
 }
 """A size of the spec -> what the page says of the others."""
@@ -128,13 +128,15 @@ def _describe(rows: Sequence[Row], settings: list[str]) -> str:
     seeds = sorted({sum(r.method == row.method and r.setting == row.setting and r.by == row.by for r in rows) for row in rows})
     runs = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
     files = ", ".join(f"`{name}.csv`" for name in dict.fromkeys(row.by for row in rows) if name)
-    made = ", ".join(sorted({f"cfljax {row.cfljax} at {row.commit or 'no commit'}" for row in rows}))
+    versions = sorted({row.cfljax for row in rows})
+    commits = {each: ", ".join(sorted({row.commit or "no commit" for row in rows if row.cfljax == each})) for each in versions}
+    made = "; ".join(f"cfljax {each} at {commits[each]}" for each in versions)
     data = list(dict.fromkeys(setting.split(" ")[0] for setting in settings))
     cuts = f"{len(settings)} partition{'s' if len(settings) > 1 else ''} of {_join(data)}"
     return (
         f"{len({row.method for row in rows})} methods on {cuts}, {runs} seeds each"
-        f"{f', from {files}' if files else ''}. Accuracy is that of the test samples in the round with the best validation "
-        "accuracy; numbers such as the learning rate are those with the best validation accuracy, of as many for every method. "
+        f"{f', from {files}' if files else ''}. Accuracy is on the test samples at the evaluation with the best validation "
+        "accuracy. Validation also chose hyperparameters such as the learning rate, among as many values for every method. "
         f"Made with {made}."
     )
 
@@ -147,9 +149,7 @@ def _rank(over: Ranks | None) -> list[str]:
     others = f"is not told apart from {len(level) - 1} of the {len(over.names) - 1} others"
     best = f"{over.names[0]} has the best mean rank, {over.means[0]:.2f}, and {others}"
     worse = f": the ranks of {_join(behind)} are significantly worse" if behind else ""
-    caution = (
-        "The test takes settings to be independent. Those that share a data set are not, so that it finds differences too easily."
-    )
+    caution = "The test assumes independent settings. Settings that share a data set are not, so it finds differences too easily."
     return [f"**{best}{worse}.**", f"![Critical differences]({PICTURE})", f"{_without_ranks(about_ranks(over))}. {caution}"]
 
 

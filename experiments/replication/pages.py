@@ -28,8 +28,8 @@ SPREAD = (
     "Where only some seeds share a draw, an interval counts draws and not seeds."
 )
 BRIEF = (
-    "± is the standard deviation over seeds, [a, b] a 95 % interval of the mean. Both leave out what all seeds share: often the "
-    "draw of the data, and the choice of the step size. Commands need `CFLJAX_DATA`, the folder of data files."
+    "± is the standard deviation over seeds, [a, b] a 95 % interval of the mean. Neither includes what all seeds share, often the "
+    "draw of the data and the step size. `CFLJAX_DATA` is the folder of data files."
 )
 """The same on the page of a paper."""
 

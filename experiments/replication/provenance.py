@@ -31,9 +31,9 @@ def provenance(each: Section, brief: bool = False) -> str:
     spent = sum(s for unit in each.units if math.isfinite(s := seconds(unit)))
     devices = ", ".join(sorted({str(unit.record.get("device", "unknown")).split(",")[0] for unit in each.units}))
     runs = f"{len(each.units)} run{'s' if len(each.units) > 1 else ''}"
-    said = f"{runs}, {_format_time(spent)} of computing on {devices}"
+    said = f"{runs}, {_format_time(spent)} on {devices}"
     if brief:
-        return f"{lines[0]}{', and further sweeps of this spec' if len(each.folders) > 1 else ''}: {said}." if spec else f"{said}."
+        return f"{lines[0]}{' and further sweeps' if len(each.folders) > 1 else ''}: {said}." if spec else f"{said}."
     return "  \n".join([*lines, f"{said}, {_format_time(spent / len(each.units))} a run; {_list_makers(each)}."])
 
 
