@@ -32,7 +32,7 @@ BUDGETS = {
     "files at the first gradient": 15,
     "frames at the first gradient": 45,
     "tests": 34_790,
-    "docs, kB": 346,
+    "docs, kB": 345,
 }
 """What is measured -> the most that it may be. The design's goals: 25,000; 10,000 with the methods; 50; 150; 6; 10;
 0; 10; 20; 24,000; 350. Methods are counted one by one, as their number grows."""
