@@ -114,8 +114,7 @@ class Before:
 
     def clusters(self, moves: np.ndarray, ids: np.ndarray) -> int:
         """Return the number of clusters: from the options, or the one that these updates f32[n, d] show."""
-        assert isinstance(self.config, auto.CountedConfig)
-        if not self.config.counts_clusters:
+        if not isinstance(self.config, auto.CountedConfig) or not self.config.counts_clusters:
             return self.config.models_kept
         found = choose_number(moves[np.argsort(self.uid[ids], kind="stable")], self.config.most, self.config.auto)
         self.number = Number(on_host(np.array(found.clusters, np.int32)), on_host(found.curve.astype(np.float32)))
