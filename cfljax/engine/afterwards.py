@@ -109,7 +109,8 @@ def score_at_end(
     runs, mesh, settings = whole.keys.shape[0], parts.mesh, parts.settings
     size = groups.group_width(parts, runs)
     arguments = (whole.keys, state, whole.hyper, rounds.astype(np.int32))
-    forms = (*groups.shapes_of(groups.set_runs(arguments, size), mesh, True), groups.shapes_of(federation, mesh, False))
+    of_group = groups.add_runs(groups.drop_runs(arguments), size)
+    forms = (*groups.shapes_of(of_group, mesh, True), groups.shapes_of(federation, mesh, False))
     of_batch = (parts.program_key, parts.plan, settings.of_programs, chooses(parts))
     key = None if parts.program_key is None else (*of_batch, name, *tuned[:2], tuned.by_entropy, mesh)
     f = jax.jit(over_runs(make_end(parts, tuned, name, place), settings, mesh, 4))

@@ -89,11 +89,6 @@ def add_runs(form: Tree, runs: int) -> Tree:
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct((runs, *a.shape), a.dtype), form)
 
 
-def set_runs(form: Tree, runs: int) -> Tree:
-    """Replace the leading axis of runs in shapes by this number."""
-    return add_runs(drop_runs(form), runs)
-
-
 def shapes_of(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree:
     """Return the shapes and types of arrays placed as `put_on_mesh` does, or, with a federation on a mesh, as they are now."""
 

@@ -15,8 +15,6 @@ from cfljax.engine.scoring import TILE
 from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import take
-from cfljax.registry import Entry
-from cfljax.registry.options import NoOptions
 from cfljax.types import Array
 
 
@@ -121,8 +119,3 @@ def _score(seen: Seen, params: object, client: Array, at: Array, valid: Array) -
         logits = jnp.concatenate([jnp.zeros_like(logits), logits], axis=-1)
     logits = logits[..., : seen.federation.classes]
     return jax.nn.log_softmax(logits), jax.nn.one_hot(y, seen.federation.classes)
-
-
-PERPLEXITY = Entry(NoOptions, perplexity)
-MACRO_F1 = Entry(NoOptions, macro_f1)
-AVERAGE_PRECISION = Entry(NoOptions, average_precision)

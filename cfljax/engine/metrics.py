@@ -18,9 +18,9 @@ from cfljax.types import Federation, Model, Split
 METRICS: Registry[Callable[[Seen], jax.Array]] = Registry(
     "metric",
     {
-        "perplexity": "cfljax.engine.label_metrics:PERPLEXITY",
-        "macro_f1": "cfljax.engine.label_metrics:MACRO_F1",
-        "average_precision": "cfljax.engine.label_metrics:AVERAGE_PRECISION",
+        "perplexity": "cfljax.engine.label_metrics:perplexity",
+        "macro_f1": "cfljax.engine.label_metrics:macro_f1",
+        "average_precision": "cfljax.engine.label_metrics:average_precision",
     },
     "cfljax.metrics",
 )

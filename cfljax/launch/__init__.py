@@ -23,5 +23,9 @@ class Launcher(Protocol):
 
 LAUNCHERS: Registry[Launcher] = Registry(
     "launcher",
-    {"local": "cfljax.launch.workers:LOCAL", "ray": "cfljax.launch.ray_cluster:RAY", "slurm": "cfljax.launch.slurm:SLURM"},
+    {
+        "local": "cfljax.launch.workers:carry_out_by_processes",
+        "ray": "cfljax.launch.ray_cluster:RAY",
+        "slurm": "cfljax.launch.slurm:SLURM",
+    },
 )

@@ -21,8 +21,6 @@ from cfljax.experiment.batching import Batch
 from cfljax.launch.plan_file import OTHERS, fingerprint, list_differences
 from cfljax.launch.progress import Progress
 from cfljax.launch.sweep import Options, Outcome, Worker, carry_out, count_outcome, lay_down, start_progress, work
-from cfljax.registry import Entry
-from cfljax.registry.options import NoOptions
 from cfljax.store import Store
 
 WORKER = "CFLJAX_WORKER"
@@ -98,9 +96,6 @@ def carry_out_by_processes(
         if todo:
             watch(arguments, crew._replace(size=min(crew.size, len(todo))), progress, fingerprint(spec), command)
     return count_outcome(spec, store, todo)
-
-
-LOCAL = Entry(NoOptions, carry_out_by_processes)
 
 
 def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Options) -> int:

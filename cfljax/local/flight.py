@@ -37,18 +37,6 @@ def select_arriving(cohort: Cohort, which: Array) -> Arriving:
     return Arriving(cohort.ids, flight.arrives, work, of, flight.discount)
 
 
-def arrived_cohort(cohort: Cohort) -> Cohort:
-    """Return the cohort of the clients whose updates are mixed in this round, for means over them."""
-    flight = known_flight(cohort.kept)
-    return cohort if flight is None or flight.arrives is None else cohort._replace(mask=flight.arrives)
-
-
-def participating(cohort: Cohort) -> Array:
-    """Mark the participants of a round and the clients in flight from earlier ones, bool[S]."""
-    flight = known_flight(cohort.kept)
-    return cohort.mask if flight is None else cohort.mask | flight.busy
-
-
 def join_flight(flight: Flight, jobs: Jobs, which: Array, updates: Updates) -> tuple[Updates, Flight]:
     """Put the updates of the jobs, for the clusters `which` i32[M], into the flight: (the updates of all slots, the flight)."""
 

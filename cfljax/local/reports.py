@@ -5,7 +5,7 @@ from __future__ import annotations
 from cfljax.kernels.cosine import sketch
 from cfljax.kernels.mix import Mixed, usable
 from cfljax.lazy import jax, jnp
-from cfljax.local.flight import arrived_cohort, participating
+from cfljax.local.flight import known_flight
 from cfljax.local.rounds import Kept, Trained, sizes
 from cfljax.types import Array, ClientState, Cohort, Federation, Info, Traffic, Updates
 
@@ -42,11 +42,12 @@ def _make_info(
     federation: Federation, cohort: Cohort, kept: Kept, distance: Array, nonfinite: Array, traffic: Traffic, diag: dict[str, Array]
 ) -> Info:
     """Report on a round. `distance` f32[S]: of each trained model from its cluster's model after the round."""
-    into, there = jnp.where(cohort.mask, cohort.ids, federation.clients), participating(cohort)
+    into, there = jnp.where(cohort.mask, cohort.ids, federation.clients), cohort.mask
     new = {"residual": kept.residual, "optimiser": kept.optimiser}
     rows = {name: getattr(cohort.kept, name).at[into].set(each, mode="drop") for name, each in new.items() if each is not None}
+    if (flight := known_flight(cohort.kept)) is not None and flight.arrives is not None:
+        there, cohort = there | flight.busy, cohort._replace(mask=flight.arrives)  # means are over the updates that arrive
     lost = jnp.any(there) & ~jnp.any(there & kept.finite)
-    cohort = arrived_cohort(cohort)
     counted = cohort.mask & kept.finite
     discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, kept.norm)
     loss = mean_loss(federation, cohort, kept.loss)

@@ -34,10 +34,6 @@ class Work(NamedTuple):
     head: int = 0
     """The first of the epochs, in which the head trains alone; in the others the body does. 0: all trains in all epochs."""
 
-    def most_steps(self, longest: int) -> int:
-        """Return the largest number of steps of a client of at most `longest` samples."""
-        return self.steps or (self.epochs or 1) * (1 if self.batch is None else -(-longest // min(self.batch, longest)))
-
 
 class Task(NamedTuple):
     """The job of one participant: its entries of `Jobs`."""
@@ -147,12 +143,12 @@ def count_work(federation: Federation, task: Task, work: Work, sequential: bool 
     most = None if sequential else max_of(total)
     count = jnp.where(total > 0, federation.train.count[task.client], 0)
     if work.batch is None:
-        return Course(count, total, jnp.int32(1), _at_least_one(total * count), None, most)
+        return Course(count, total, jnp.int32(1), jnp.maximum(total * count, 1).astype(jnp.float32), None, most)
     batch = batch_size(federation, work)
     per_epoch = _count_batches(count, batch)
     divisor = jnp.maximum(per_epoch, 1)
     whole, rest = jax.lax.div(total, divisor), jax.lax.rem(total, divisor)
-    visited = _at_least_one(whole * count + jnp.minimum(rest * batch, count))
+    visited = jnp.maximum(whole * count + jnp.minimum(rest * batch, count), 1).astype(jnp.float32)
     number = 1 if work.epochs is None and sequential else count_epochs(work, federation.train.longest)
     known = work.epochs is not None or number > 1
     epochs = keys.fold_in(keys.fold(task.key, "epoch"), jnp.arange(number)) if known else None
@@ -175,7 +171,7 @@ def make_orders(
 def group_steps(work: Work, longest: int) -> int:
     """Return the number of steps that are done before a GPU asks its host whether there are more, for clients of at most `longest`
     samples: STEPS_PER_BLOCK or somewhat less, a divisor of the largest number of steps."""
-    most = work.most_steps(longest)
+    most = work.steps or (work.epochs or 1) * (1 if work.batch is None else -(-longest // min(work.batch, longest)))
     return -(-most // -(-most // STEPS_PER_BLOCK))
 
 
@@ -247,11 +243,6 @@ def job_owners(federation: Federation, jobs: Jobs) -> Array | None:
 def job_samples(federation: Federation, jobs: Jobs) -> Array:
     """Return the work of each job, f32[S]: training samples times its share of the local steps; 0 if it is masked."""
     return jnp.where(jobs.mask, federation.train.count[jobs.client] * jobs.work, 0.0)
-
-
-def _at_least_one(samples: Array) -> Array:
-    """Return the number of samples f32[], or 1 if it is 0, for use as a divisor."""
-    return jnp.maximum(samples, 1).astype(jnp.float32)
 
 
 @custom_vmap()

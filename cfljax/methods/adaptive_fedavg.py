@@ -19,7 +19,7 @@ import dataclasses
 
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import Ask, Done, State, entry, option
+from cfljax.round.recipes import Ask, Done, State, option
 from cfljax.types import Array
 
 PAPER = "Canonaco et al. 2021"
@@ -57,6 +57,3 @@ class AdaptiveFedAvg(FedAvg):
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
         """Return what the rate of the next round is multiplied by."""
         return {"rate": after.memory["rate"]}
-
-
-adaptive_fedavg = entry("adaptive_fedavg", AdaptiveFedAvg)

@@ -26,12 +26,11 @@ from collections.abc import Callable
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Gradient, Position, make_stepper, start_at
-from cfljax.round.recipes import AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, entry, option
+from cfljax.round.recipes import AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, option
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 
 PAPER = "Deng et al. 2020"
-Carry = tuple[Position, Position, Array, Array]
-"""What the steps of a client carry: w, v_i, α_i f32[], and whether no step has been done in this round, bool[]."""
+Carry = tuple[Position, Position, Array, Array]  # What steps carry: w, v_i, α_i f32[], and whether the next is the first, bool[]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +81,3 @@ class APFL(AtHome):
             return at[0].params, jnp.append(model.ravel(at[1].params), at[2])
 
         return OwnSteps(begin, step, end)
-
-
-apfl = entry("apfl", APFL)

@@ -28,7 +28,7 @@ import numpy as np
 from cfljax.devices.compiled import quick_jit
 from cfljax.kernels.kmeans import kmeans
 from cfljax.lazy import jnp
-from cfljax.round.recipes import AVERAGES, Before, Begun, Clustered, State, entry, first_models, option, similarity
+from cfljax.round.recipes import AVERAGES, Before, Begun, Clustered, State, first_models, option, similarity
 
 PAPER = "Kim et al. 2024"
 
@@ -79,6 +79,3 @@ class CFLGP(Clustered):
         of = lambda each: (each[:, None] == np.arange(k)).astype(int)  # noqa: E731
         labels[ids] = linear_sum_assignment(-of(found).T @ of(labels[ids]))[1][found]  # named so that most stay
         return labels, profiles
-
-
-cfl_gp = entry("cfl_gp", CFLGP)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.round.recipes import Clustered, CountedConfig, entry, option
+from cfljax.round.recipes import Clustered, CountedConfig, option
 from cfljax.types import Hyper, LocalStep
 
 PAPER = "“Clustered federated learning based on momentum gradient descent for heterogeneous data”"
@@ -47,6 +47,3 @@ class CFLMGD(CountedConfig, Clustered):
     def step(self, hyper: Hyper) -> LocalStep:
         """SGD with momentum, from the cluster's buffer (eq. 4)."""
         return LocalStep.of(hyper)._replace(momentum=hyper["beta"])
-
-
-cfl_mgd = entry("cfl_mgd", CFLMGD)

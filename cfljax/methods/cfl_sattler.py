@@ -39,7 +39,7 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import Ask, Before, Done, State, entry, option, similarity
+from cfljax.round.recipes import Ask, Before, Done, State, option, similarity
 from cfljax.types import Array
 
 PAPER = "Sattler et al. 2020"
@@ -133,6 +133,3 @@ def split(state: State, uid: np.ndarray, eps1: float, eps2: float, min_size: int
         models[new], active[new] = models[k], True
         looked.parent[new], looked.born[new] = k, round
     return state
-
-
-cfl_sattler = entry("cfl_sattler", Sattler)

@@ -21,7 +21,7 @@ import dataclasses
 from collections.abc import Callable
 
 from cfljax.lazy import jnp
-from cfljax.round.recipes import AVERAGES, AtHome, entry, option
+from cfljax.round.recipes import AVERAGES, AtHome, option
 from cfljax.types import Array, Hyper
 
 PAPER = "Li et al. 2021"
@@ -43,6 +43,3 @@ class Ditto(AtHome):
     def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
         """How far personal models are from the global one."""
         return {"personal_distance": mean(jnp.linalg.norm(home - w, axis=1))}
-
-
-ditto = entry("ditto", Ditto)

@@ -28,12 +28,11 @@ from cfljax import keys
 from cfljax.lazy import jnp
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import AVERAGES, Ask, AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, Work, entry, jobs_from, option
+from cfljax.round.recipes import AVERAGES, Ask, AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, Work, jobs_from, option
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 
 PAPER = "Zhang et al. 2023"
-Carry = tuple[Position, Array]
-"""What the steps of training carry: the model, and what is at home: v, W, and how often the client has trained."""
+Carry = tuple[Position, Array]  # What the steps of training carry: the model; and v, W, and how often the client has trained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +97,3 @@ def mixture(w: Array, home: Array) -> Array:
     """f32[..., d]: v + (w − v) ⊙ W."""
     d = w.shape[-1]
     return w + (1 - home[..., d : 2 * d]) * (home[..., :d] - w)
-
-
-fedala = entry("fedala", FedALA)

@@ -23,7 +23,7 @@ import dataclasses
 
 from cfljax.kernels.blocks import squared_distances
 from cfljax.lazy import jnp
-from cfljax.round.recipes import OwnModels, Peers, entry, option
+from cfljax.round.recipes import OwnModels, Peers, option
 from cfljax.types import Array, Hyper, LocalStep
 
 PAPER = "Huang et al. 2021"
@@ -59,6 +59,3 @@ def others(state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
     there = state.drawn[None] & (ids[:, None] != jnp.arange(state.drawn.shape[0])[None])
     weights = jnp.where(there, weights, 0.0)
     return weights / jnp.maximum(weights.sum(axis=1, keepdims=True), 1.0)
-
-
-fedamp = entry("fedamp", FedAMP)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.round.recipes import AVERAGES, Clustered, entry, option
+from cfljax.round.recipes import AVERAGES, Clustered, option
 
 PAPER = "McMahan et al. 2017"
 
@@ -22,6 +22,3 @@ class FedAvg(Clustered):
     one_sum = True
 
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
-
-
-fedavg = entry("fedavg", FedAvg)

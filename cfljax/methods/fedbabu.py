@@ -21,7 +21,6 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import entry
 
 PAPER = "Oh et al. 2022"
 
@@ -36,6 +35,3 @@ class FedBABU(FedAvg):
     def without(self) -> dict[str, str]:
         """There is no turn of the head."""
         return super().without | {"schedule": "its head does not train in the rounds"}
-
-
-fedbabu = entry("fedbabu", FedBABU)

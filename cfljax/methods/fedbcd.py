@@ -3,9 +3,8 @@ paper compares with it.
 
 A participant takes 1 to `max_steps` mini-batch steps, a random number of its own each round, on its personal model x_i, which
 stays with it; then z ← z − lr_z (z − mean of all x_i), over every client that has arrived and holds data, whether it took part
-or not. `lr_z` is 1 for an MLP and 0.1 for a ResNet. Local training is the method's own (SGD 0.005 with momentum 0.9 and weight
-decay 1e-4, batches of 32): `train.lr`, `momentum`, `weight_decay`, `epochs`, `steps` and `batch` have no say in it; `lr_decay`
-has. Scored with z; the accuracy of the x_i is the diagnostic `accuracy_personal`.
+or not. Local training is the method's own: `train.lr`, `momentum`, `weight_decay`, `epochs`, `steps` and `batch` have no say in
+it; `lr_decay` has. Scored with z; the accuracy of the x_i is the diagnostic `accuracy_personal`.
 
 Readings:
 - Local training. Paper: SGD 0.005 with momentum 0.9 and weight decay 1e-4, batches of 32, 1 to 5 steps. Here: the same, not the

@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import entry
 
 PAPER = "Li et al. 2021"
 
@@ -28,6 +27,3 @@ class FedBN(FedAvg):
     """FedBN: a global model, and layers of normalisation for each client."""
 
     parts, own = (("norm", "client"),), True
-
-
-fedbn = entry("fedbn", FedBN)

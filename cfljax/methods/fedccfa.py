@@ -47,7 +47,7 @@ from cfljax.local.ways import make_rule
 from cfljax.methods.fedproto import head_rows, sum_features
 from cfljax.models.features import with_features
 from cfljax.models.flat import cross_entropy, mask_head
-from cfljax.round.recipes import Ask, Exchanged, GradientAt, OwnModels, OwnSteps, Peers, StepRule, entry, jobs_from, option
+from cfljax.round.recipes import Ask, Exchanged, GradientAt, OwnModels, OwnSteps, Peers, StepRule, jobs_from, option
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model
 
 PAPER = "Chen et al. 2024"
@@ -158,6 +158,3 @@ class FedCCFA(Peers):
         new = jnp.where(mask_head(model), own, bodies).at[:, rows].set(heads)
         made = after._replace(own=after.own.at[into].set(new, mode="drop"), shared=before.shared.at[into].set(told, mode="drop"))
         return made, down, rows.size * asked + width * jnp.sum(there)
-
-
-fedccfa = entry("fedccfa", FedCCFA)

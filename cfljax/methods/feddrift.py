@@ -41,7 +41,8 @@ from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members, usable
 from cfljax.kernels.unite import complete_linkage
 from cfljax.lazy import jax, jnp
-from cfljax.round.recipes import AVERAGES, Ask, Clustered, State, entry, join, option
+from cfljax.methods.fedavg import FedAvg
+from cfljax.round.recipes import Ask, State, join, option
 from cfljax.types import Array
 
 PAPER = "Jothimurugesan et al. 2023"
@@ -70,12 +71,11 @@ class Look(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class FedDrift(Clustered):
+class FedDrift(FedAvg):
     """FedDrift: clients whose loss rises begin new models; models that fit each other's clients merge."""
 
     splits, makes_models = True, True
 
-    average: str = option("samples", "weights of the participants", choices=AVERAGES)
     max_clusters: int = option(16, "largest number of models at a time", low=2)
     delta: float = option(0.1, "rise of the loss that begins a model; largest distance of merged models", low=0.0, traced=True)
     every: int = option(10, "rounds of a time step", low=1)
@@ -171,6 +171,3 @@ def begun(ask: Ask, state: State, look: Look, step: Array) -> tuple[State, Array
     known = known._replace(born=known.born.at[at].set(step, mode="drop"), used=used)
     models, active = state.models.at[at].set(known.first, mode="drop"), active.at[at].set(True, mode="drop")
     return state._replace(models=models, labels=join(state.labels, cohort, which), active=active, memory=known), which, isolated
-
-
-feddrift = entry("feddrift", FedDrift)

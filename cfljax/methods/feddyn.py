@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.round.recipes import Controlled, entry, option
+from cfljax.round.recipes import Controlled, option
 from cfljax.types import Array, Hyper, LocalStep
 
 PAPER = "Acar et al. 2021"
@@ -44,6 +44,3 @@ class FedDyn(Controlled):
     def move(self, models: Array, mean: Array, control: Array, hyper: Hyper) -> Array:
         """Return the mean of the w_i, less h / alpha."""
         return models + mean + control
-
-
-feddyn = entry("feddyn", FedDyn)

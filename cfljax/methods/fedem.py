@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.round.recipes import Soft, entry
+from cfljax.round.recipes import Soft
 
 PAPER = "Marfoq et al. 2021"
 
@@ -37,6 +37,3 @@ PAPER = "Marfoq et al. 2021"
 @dataclasses.dataclass(frozen=True)
 class FedEM(Soft):
     """FedEM: every client has a mixture of models, found by expectation and maximisation."""
-
-
-fedem = entry("fedem", FedEM)

@@ -45,9 +45,9 @@ from cfljax.errors import SpecError
 from cfljax.kernels.choose import random_of
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.lazy import jnp
-from cfljax.local.averages import AVERAGES
+from cfljax.methods.fedavg import FedAvg
 from cfljax.round.cold_start import COLD_STARTS, first_groups
-from cfljax.round.recipes import Ask, Before, Begun, Clustered, CountedConfig, Done, State, entry, every, option, similarity
+from cfljax.round.recipes import Ask, Before, Begun, CountedConfig, Done, State, every, option, similarity
 from cfljax.types import Array, Hyper, LocalStep, on_host
 
 PAPER = "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed data-driven measure”"
@@ -68,7 +68,7 @@ class Compass(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class FedGroup(CountedConfig, Clustered):
+class FedGroup(CountedConfig, FedAvg):
     """FedGroup: clusters from the directions of first updates; FedGrouProx with mu."""
 
     clusters: int | str = option(3, 'number of groups, or "auto": found before the first round', low=1, choices=("auto",))
@@ -82,7 +82,6 @@ class FedGroup(CountedConfig, Clustered):
     eta_g: float = option(0.0, "step of the inter-group aggregation", low=0.0, traced=True)
     inter_group: str = option("difference", "formula of the inter-group aggregation", choices=READINGS)
     mu: float = option(0.0, "strength of the proximal term (FedGrouProx)", low=0.0, traced=True)
-    average: str = option("samples", "weights of the participants inside a group", choices=AVERAGES)
     every: int | None = every()
     similarity: str = similarity()
     snapshots: bool = option(False, "keep the EDC and MADC matrices of the last cold start")
@@ -178,6 +177,3 @@ class FedGroup(CountedConfig, Clustered):
         groups = jnp.where(after.labels >= 0, after.labels, after.clusters)
         members = jnp.zeros(after.clusters, jnp.int32).at[groups].add(1, mode="drop")
         return {"newcomers": jnp.sum(ask.cohort.mask & (before.labels[ask.cohort.ids] < 0), dtype=jnp.int32), "members": members}
-
-
-fedgroup = entry("fedgroup", FedGroup)

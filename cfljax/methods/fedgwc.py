@@ -28,12 +28,11 @@ from cfljax.kernels.mix import members
 from cfljax.lazy import jnp
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import Ask, Before, Done, GradientAt, OwnSteps, State, StepRule, entry, option
+from cfljax.round.recipes import Ask, Before, Done, GradientAt, OwnSteps, State, StepRule, option
 from cfljax.types import Array, Hyper, LocalStep, Model
 
 PAPER = "Licciardi et al. 2025"
-At = tuple[Position, Array, Array]
-"""What the steps of a client carry: where they are, the losses that they have noted f32[notes], their number i32[]."""
+At = tuple[Position, Array, Array]  # What the steps carry: where they are, the losses noted f32[notes], their number i32[]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +127,3 @@ def split(w: np.ndarray, gamma: float, most: int) -> np.ndarray:
         if len(np.unique(found)) > 1 and (score := davies_bouldin_score(points, found)) < best:
             best, chosen = score, found
     return chosen
-
-
-fedgwc = entry("fedgwc", FedGWC)

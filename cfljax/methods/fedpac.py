@@ -34,7 +34,7 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, Turns, make_stepper, start_at
 from cfljax.methods.fedproto import head_rows, pulled, sum_features
 from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import Ask, Exchanged, GradientAt, OwnModels, OwnSteps, Peers, StepRule, Work, entry, option
+from cfljax.round.recipes import Ask, Exchanged, GradientAt, OwnModels, OwnSteps, Peers, StepRule, Work, option
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model
 
 PAPER = "Xu et al. 2023"
@@ -103,6 +103,3 @@ class FedPAC(Peers):
         down = later.shape[2] * jnp.sum(old[:, -1] > 0) * jnp.sum(ask.cohort.mask)
         up = (2 * later.shape[2] + 1) * jnp.sum(count > 0) + jnp.sum(there)
         return after._replace(own=own, shared=new.ravel()), down, up
-
-
-fedpac = entry("fedpac", FedPAC)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import entry
 
 PAPER = "Arivazhagan et al. 2019"
 
@@ -27,6 +26,3 @@ class FedPer(FedAvg):
     """FedPer: a global body, and a head for each client."""
 
     parts, own = (("head", "client"),), True
-
-
-fedper = entry("fedper", FedPer)

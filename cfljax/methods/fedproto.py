@@ -31,7 +31,7 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, Samples, make_stepper, start_at
 from cfljax.models.features import with_features
 from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import Ask, Exchanged, GradientAt, OwnModels, OwnSteps, Peers, StepRule, entry, jobs_from, option
+from cfljax.round.recipes import Ask, Exchanged, GradientAt, OwnModels, OwnSteps, Peers, StepRule, jobs_from, option
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model
 
 PAPER = "Tan et al. 2022"
@@ -119,6 +119,3 @@ def sum_features(ask: Ask, models: Array) -> tuple[Array, Array, Array]:
 
     jobs = jobs_from(ask.cohort, models, jnp.arange(len(models)))
     return ask.solver.of_samples(one, ask.federation, jobs)
-
-
-fedproto = entry("fedproto", FedProto)

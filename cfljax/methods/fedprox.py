@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import entry, option
+from cfljax.round.recipes import option
 from cfljax.types import Hyper, LocalStep
 
 PAPER = "Li et al. 2020"
@@ -30,6 +30,3 @@ class FedProx(FedAvg):
     def step(self, hyper: Hyper) -> LocalStep:
         """SGD with a proximal term."""
         return LocalStep.of(hyper)._replace(mu=hyper["mu"])
-
-
-fedprox = entry("fedprox", FedProx)

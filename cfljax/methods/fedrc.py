@@ -30,7 +30,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.lazy import jax, jnp
-from cfljax.round.recipes import Mixed, Soft, Solver, entry, in_lists, sample_labels
+from cfljax.round.recipes import Mixed, Soft, Solver, in_lists, sample_labels
 from cfljax.types import Array, Cohort, Federation
 
 PAPER = "Guo et al. 2024"
@@ -51,8 +51,15 @@ class FedRC(Soft):
         return jnp.log(label_weights(jnp.sum(state.memory, axis=0)))
 
     def remember(self, state: Mixed, solver: Solver, federation: Federation, cohort: Cohort, shares: Array) -> Array:
-        """Return the sums of the participants."""
-        sums = _by_label(solver, federation, cohort, shares)
+        """Return the sums of all clients, with those of the participants f32[S, K, M] from this round."""
+        here = in_lists(federation, cohort)
+        labels = jnp.where(here, sample_labels(solver, federation, cohort), -1)
+
+        def of(participant: tuple[Array, Array]) -> Array:
+            q, y = participant
+            return jnp.matmul(q, jax.nn.one_hot(y, federation.classes), precision=jax.lax.Precision.HIGHEST)
+
+        sums = jax.lax.map(of, (jnp.where(here[:, None, :], shares, 0.0), labels), batch_size=TOGETHER)
         there = jnp.where(cohort.mask & jnp.isfinite(sums).all(axis=(1, 2)), cohort.ids, federation.clients)
         return state.memory.at[there].set(sums, mode="drop")
 
@@ -71,18 +78,3 @@ def label_weights(sums: Array) -> Array:
     shares = sums / jnp.maximum(jnp.sum(sums, axis=1, keepdims=True), LEAST)
     seen = jnp.sum(sums, axis=0) > 0
     return jnp.where(seen, jnp.maximum(shares, LEAST), 1 / sums.shape[1])
-
-
-def _by_label(solver: Solver, federation: Federation, cohort: Cohort, q: Array) -> Array:
-    """f32[S, K, M]: the sums of q f32[S, K, N] over each participant's samples of each label."""
-    here = in_lists(federation, cohort)
-    labels = jnp.where(here, sample_labels(solver, federation, cohort), -1)
-
-    def of(participant: tuple[Array, Array]) -> Array:
-        mine, y = participant
-        return jnp.matmul(mine, jax.nn.one_hot(y, federation.classes), precision=jax.lax.Precision.HIGHEST)
-
-    return jax.lax.map(of, (jnp.where(here[:, None, :], q, 0.0), labels), batch_size=TOGETHER)
-
-
-fedrc = entry("fedrc", FedRC)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.round.recipes import Clustered, Work, entry, option
+from cfljax.round.recipes import Clustered, Work, option
 
 PAPER = "Collins et al. 2021"
 
@@ -41,6 +41,3 @@ class FedRep(Clustered):
     def work(self, work: Work) -> Work:
         """Epochs of the head, then of the body."""
         return work._replace(epochs=(work.epochs or 0) + self.head_epochs, head=self.head_epochs)
-
-
-fedrep = entry("fedrep", FedRep)

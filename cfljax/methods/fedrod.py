@@ -27,12 +27,10 @@ from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import AVERAGES, AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, count_labels, entry, option
+from cfljax.round.recipes import AVERAGES, AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, count_labels, option
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 
 PAPER = "Chen and Chao 2022"
-
-
 Carry = tuple[Position, Position, Tree]
 """What the steps of a client carry: the global model; the personal head, in a model that is 0 elsewhere; log n_c, in the slot of
 the head's bias in such a model."""
@@ -77,6 +75,3 @@ class FedRoD(AtHome):
 
         home = lambda at: jnp.append(model.ravel(at[1].params), model.ravel(at[2])[bias])  # noqa: E731
         return OwnSteps(begin, step, lambda at: (at[0].params, home(at)))
-
-
-fedrod = entry("fedrod", FedRoD)

@@ -42,11 +42,10 @@ from cfljax.kernels.mix import replace_by, sum_by
 from cfljax.lazy import jax, jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
-from cfljax.local.solver import Solver
 from cfljax.registry import Entry
-from cfljax.round.recipes import PersonalConfig, first_model, first_models, keep_own, need_clients, option, traffic
+from cfljax.round.recipes import PersonalConfig, Solver, first_model, first_models, keep_own, need_clients, option, traffic
 from cfljax.round.soft import mean_over_samples
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 PAPER = "Ruan & Joe-Wong 2022"
 
@@ -126,7 +125,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         personal = state.personal.at[there].set(kept.new, mode="drop")
         state = State(mixed.new, personal, shares, state.trained.at[there].set(True, mode="drop"))
         end = mixed.new[state.largest[cohort.ids]]
-        return state, report(federation, cohort, updates, start, end, mixed, sent(federation, cohort, due, k))
+        sent, asked = traffic(cohort, vectors_down=k), k * jnp.sum(due & (federation.arrive <= cohort.round), dtype=jnp.int32)
+        sent = sent._replace(vectors_down=sent.vectors_down + asked, floats_up=sent.floats_up + asked)
+        return state, report(federation, cohort, updates, start, end, mixed, sent)
 
     def models(state: State) -> tuple[Array, Array]:
         own = jnp.where(state.trained[:, None], state.personal, state.centres[state.largest])
@@ -152,13 +153,6 @@ def estimated(solver: Solver, federation: Federation, state: State, who: Array, 
 
     found = jnp.maximum(mean_over_samples(solver, federation, state.centres, who, least), floor)
     return jnp.where(who[:, None], found / jnp.sum(found, axis=1, keepdims=True), state.shares)
-
-
-def sent(federation: Federation, cohort: Cohort, due: Array, clusters: int) -> Traffic:
-    """Return the traffic of a round: of those who train, and of the clients that estimate (`due` bool[C]) and have arrived."""
-    costs = traffic(cohort, vectors_down=clusters)
-    asked = clusters * jnp.sum(due & (federation.arrive <= cohort.round), dtype=jnp.int32)
-    return costs._replace(vectors_down=costs.vectors_down + asked, floats_up=costs.floats_up + asked)
 
 
 fedsoft = Entry(Config, make)

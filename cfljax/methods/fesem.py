@@ -34,7 +34,7 @@ from cfljax.kernels.blocks import combine, squared_distances
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.mix import members, usable
 from cfljax.lazy import jax, jnp
-from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, Done, State, compared_columns, entry, first_model, option
+from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, Done, State, compared_columns, first_model, option
 from cfljax.types import Array
 
 PAPER = "Xie et al. 2020"
@@ -108,6 +108,3 @@ class FeSEM(CountedConfig, Clustered):
     def compared(self, ask: Ask) -> np.ndarray | slice:
         """Return the positions of the compared weights in a model's vector."""
         return compared_columns(self.compare, ask.solver, "method.fesem")
-
-
-fesem = entry("fesem", FeSEM)

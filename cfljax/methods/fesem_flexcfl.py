@@ -26,7 +26,7 @@ import dataclasses
 from cfljax.kernels.blocks import squared_distances
 from cfljax.kernels.mix import usable
 from cfljax.lazy import jnp
-from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, Done, State, entry, first_model, first_models, option
+from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, Done, State, first_model, first_models, option
 from cfljax.types import Array
 
 PAPER = "Duan et al. 2021"
@@ -62,6 +62,3 @@ class FeSEMFlexCFL(CountedConfig, Clustered):
         """Return the weights of those that have trained."""
         into = jnp.where(ask.cohort.mask & done.sane, ask.cohort.ids, len(before.memory))
         return before.memory.at[into].set(before.models[done.which] + done.moves, mode="drop")
-
-
-fesem_flexcfl = entry("fesem_flexcfl", FeSEMFlexCFL)

@@ -18,7 +18,6 @@ import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
 from cfljax.methods.fedprox import FedProx
-from cfljax.round.recipes import entry
 
 PAPER = "Wang et al. 2019"
 
@@ -35,6 +34,3 @@ class FedProxFT(FedProx):
     """FedProx + FT: FedProx's global model, which each client fine-tunes in the end."""
 
     one_sum, finetune_steps = True, 50
-
-
-fedavg_ft, fedprox_ft = entry("fedavg_ft", FedAvgFT), entry("fedprox_ft", FedProxFT)

@@ -24,11 +24,9 @@ import dataclasses
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.federation.cohort import present
 from cfljax.kernels import host
-from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import Before, State, entry, option, similarity
+from cfljax.round.recipes import Before, State, option, similarity
 
 PAPER = "Briggs et al. 2020"
 METRICS = {"l1": "l1", "l2": "euclidean", "cosine": "cosine"}
@@ -61,7 +59,7 @@ class FLHC(FedAvg):
 
     def regroup(self, ask: Before, state: State, round: int) -> State:
         """HOST. All clients train once more from the global model; their updates are clustered."""
-        ids = ask.ordered(np.flatnonzero(np.asarray(present(ask.federation, jnp.int32(round))))).astype(np.int32)
+        ids = ask.present()
         if not len(ids):  # nobody has training data
             return state
         updates = ask.updates(np.asarray(state.models[0]), ids, similarity=self.similarity)
@@ -69,20 +67,12 @@ class FLHC(FedAvg):
         return ask.divide(state, ids, own, f"raise it, or threshold = {float(ask.hyper['threshold']):g}")
 
     def cluster(self, updates: np.ndarray, distances: np.ndarray, threshold: float) -> np.ndarray:
-        """HOST. i32[n] labels of the updates f32[n, d], whose distances are f64[n, n]."""
-        return cluster(updates, distances, threshold, self.unit, self.linkage)
-
-
-def cluster(updates: np.ndarray, distances: np.ndarray, threshold: float, unit: str, linkage: str) -> np.ndarray:
-    """HOST. i32[n] labels of the updates f32[n, d], whose distances are f64[n, n]; `threshold` has this unit."""
-    pairs = distances[np.triu_indices(len(distances), 1)]
-    pairs = pairs[np.isfinite(pairs)]
-    if unit == "median" and len(pairs):
-        threshold *= float(np.median(pairs))
-    threshold = max(threshold, float(np.finfo(np.float64).tiny))  # equal updates are one cluster
-    points, metric = (updates, "euclidean") if linkage == "ward" else (distances, "precomputed")
-    labels = host.agglomerative(points, distance_threshold=threshold, linkage=linkage, metric=metric)
-    return host.settle_noise(updates, labels)
-
-
-fl_hc = entry("fl_hc", FLHC)
+        """HOST. i32[n] labels of the updates f32[n, d], whose distances are f64[n, n]; `threshold` has the option `unit`."""
+        pairs = distances[np.triu_indices(len(distances), 1)]
+        pairs = pairs[np.isfinite(pairs)]
+        if self.unit == "median" and len(pairs):
+            threshold *= float(np.median(pairs))
+        threshold = max(threshold, float(np.finfo(np.float64).tiny))  # equal updates are one cluster
+        points, metric = (updates, "euclidean") if self.linkage == "ward" else (distances, "precomputed")
+        labels = host.agglomerative(points, distance_threshold=threshold, linkage=self.linkage, metric=metric)
+        return host.settle_noise(updates, labels)

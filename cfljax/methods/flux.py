@@ -27,14 +27,13 @@ import dataclasses
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.federation.cohort import present
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.methods.pacfl import client_samples
 from cfljax.methods.sr_fca import nearest
 from cfljax.models.features import split_features
-from cfljax.round.recipes import Ask, Before, State, entry, option
+from cfljax.round.recipes import Ask, Before, State, option
 
 PAPER = "Fenoglio et al. 2025"
 
@@ -64,8 +63,7 @@ class Flux(FedAvg):
         """HOST. The clustering."""
         from sklearn.cluster import DBSCAN
 
-        here = np.asarray(present(ask.federation, jnp.int32(round)))
-        ids, others = ask.ordered(np.flatnonzero(here)), np.flatnonzero(np.asarray(ask.federation.holds) & ~here)
+        ids, others = ask.present(), ask.late()
         n, both = len(ids), describe(ask, np.asarray(state.models[0]), np.concatenate([ids, others]), len(ids))
         if not n:  # nobody has training data
             return state
@@ -98,6 +96,3 @@ def describe(ask: Before, w: np.ndarray, ids: np.ndarray, n: int) -> np.ndarray:
             if len(some) > (part > 0):
                 row[:, part] = (some - centre).mean(axis=0), some.std(axis=0)
     return out
-
-
-flux = entry("flux", Flux)

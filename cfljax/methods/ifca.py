@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.round.recipes import AVERAGES, Clustered, CountedConfig, entry, option
+from cfljax.round.recipes import AVERAGES, Clustered, CountedConfig, option
 
 PAPER = "Ghosh et al. 2020"
 
@@ -46,6 +46,3 @@ class IFCA(CountedConfig, Clustered):
     aggregate: str = option("model", "average local models, or one gradient each", choices=("model", "gradient"))
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
     reseed: str = option("never", "put random participants into the clusters", choices=("never", "when_empty", "always"))
-
-
-ifca = entry("ifca", IFCA)

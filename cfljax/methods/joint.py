@@ -29,7 +29,7 @@ import dataclasses
 
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_cost, move_similarity
 from cfljax.lazy import jax, jnp
-from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, State, Work, entry, option
+from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, State, Work, option
 from cfljax.types import Array, Hyper
 
 PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"
@@ -91,6 +91,3 @@ class Joint(CountedConfig, Clustered):
         found = super().without | {"schedule": "it takes its own gradient steps"}
         why = 'with similarity = "euclidean" costs are unbounded, so a choice cannot be private'
         return found | ({"privacy.choice": why} if self.similarity == "euclidean" else {})
-
-
-joint = entry("joint", Joint)

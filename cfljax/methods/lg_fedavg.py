@@ -19,7 +19,6 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import entry
 
 PAPER = "Liang et al. 2020"
 
@@ -29,6 +28,3 @@ class LGFedAvg(FedAvg):
     """LG-FedAvg: a global head, and a body for each client."""
 
     parts, own = (("body", "client"),), True
-
-
-lg_fedavg = entry("lg_fedavg", LGFedAvg)

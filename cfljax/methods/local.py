@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.round.recipes import Peers, entry
+from cfljax.round.recipes import Peers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,6 +16,3 @@ class Local(Peers):
     """Local only: every client trains its own model alone."""
 
     sends = False
-
-
-local = entry("local", Local)

@@ -23,7 +23,7 @@ import dataclasses
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.models.features import with_features
-from cfljax.round.recipes import AVERAGES, AtHome, GradientAt, OwnSteps, StepRule, entry, option
+from cfljax.round.recipes import AVERAGES, AtHome, GradientAt, OwnSteps, StepRule, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Li et al. 2021"
@@ -60,6 +60,3 @@ class Moon(AtHome):
             return (move(at[0], found), *at[1:]), found.loss
 
         return OwnSteps(begin, step, lambda at: (at[0].params, model.ravel(at[0].params)))
-
-
-moon = entry("moon", Moon)

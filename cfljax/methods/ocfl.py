@@ -36,20 +36,8 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.lazy import jnp
-from cfljax.round.recipes import (
-    AVERAGES,
-    Ask,
-    Before,
-    Begun,
-    Clustered,
-    CountedConfig,
-    Done,
-    State,
-    entry,
-    every,
-    mark_slots,
-    option,
-)
+from cfljax.methods.fedavg import FedAvg
+from cfljax.round.recipes import Ask, Before, Begun, CountedConfig, Done, State, every, mark_slots, option
 from cfljax.round.similarity import shortened, similarity
 from cfljax.types import Array
 
@@ -57,7 +45,7 @@ PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimi
 
 
 @dataclasses.dataclass(frozen=True)
-class OCFL(CountedConfig, Clustered):
+class OCFL(CountedConfig, FedAvg):
     """OCFL: clusters found once by OPTICS on the weights after one local epoch."""
 
     joins_on_arrival, compares_all, pairs = True, True, 0
@@ -72,7 +60,6 @@ class OCFL(CountedConfig, Clustered):
     )
     merge_by: str = option("weights", "merge clusters by their mean weights, or updates", choices=("weights", "updates"))
     clients_per_cluster: int = option(10, "participants per round and cluster (train.participation is not used)", low=1)
-    average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     every: int | None = every()
     max_clusters: int = option(16, "largest number of clusters with `every`", low=1)
     similarity: str = similarity()
@@ -133,6 +120,3 @@ def _rand_index(labels: np.ndarray, group: np.ndarray) -> float:
 
     known = (labels >= 0) & (group >= 0)
     return adjusted_rand_score(group[known], labels[known]) if known.any() else np.nan
-
-
-ocfl = entry("ocfl", OCFL)

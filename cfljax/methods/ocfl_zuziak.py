@@ -24,7 +24,7 @@ from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import Ask, Before, Done, State, entry, option, similarity
+from cfljax.round.recipes import Ask, Before, Done, State, option, similarity
 from cfljax.types import Array
 
 PAPER = "Zuziak et al. 2024"
@@ -65,6 +65,3 @@ class OCFLZuziak(FedAvg):
 
         found = MeanShift() if self.algorithm == "mean_shift" else HDBSCAN(min(3, n), metric="precomputed", copy=True)
         return ask.divide(state, ids, host.renumber_by_appearance(found.fit_predict(apart) + 1))  # noise is a cluster
-
-
-ocfl_zuziak = entry("ocfl_zuziak", OCFLZuziak)

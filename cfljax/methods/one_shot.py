@@ -28,21 +28,21 @@ from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
 from cfljax.lazy import jnp
-from cfljax.round.recipes import AVERAGES, Before, Begun, Clustered, CountedConfig, entry, option, similarity
+from cfljax.methods.fedavg import FedAvg
+from cfljax.round.recipes import Before, Begun, CountedConfig, option, similarity
 from cfljax.types import Array
 
 PAPER = "Ghosh et al. 2019"
 
 
 @dataclasses.dataclass(frozen=True)
-class OneShot(CountedConfig, Clustered):
+class OneShot(CountedConfig, FedAvg):
     """One-shot K-means: clusters found once by K-means on locally trained weights."""
 
     joins_on_arrival, compares_all, pairs = True, True, 0
 
     clusters: int | str = option(3, 'number of clusters, or "auto": found before the first round', low=1, choices=("auto",))
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
-    average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     similarity: str = similarity()
 
     def begin(self, ask: Before) -> Begun:
@@ -63,6 +63,3 @@ def _find(key: Array, moves: Array, there: Array, uid: Array, clusters: int) -> 
     used = members(found.labels, clusters).any(axis=1)
     used = used.at[0].set(used[0] | ~used.any())
     return jnp.where(found.labels >= 0, found.labels, nearest(moves, found.centres, used))
-
-
-one_shot = entry("one_shot", OneShot)

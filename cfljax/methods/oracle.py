@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import entry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,6 +16,3 @@ class Oracle(FedAvg):
     """Oracle: FedAvg inside each true group."""
 
     true_groups = True
-
-
-oracle = entry("oracle", Oracle)

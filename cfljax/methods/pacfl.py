@@ -43,7 +43,7 @@ from cfljax.kernels import host
 from cfljax.kernels.subspaces import Subspaces, distances, joined, leading, nearest
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import Ask, Before, Begun, State, entry, mark_slots, option
+from cfljax.round.recipes import Ask, Before, Begun, State, mark_slots, option
 from cfljax.types import Array, Federation
 
 PAPER = "Vahidian et al. 2023"
@@ -146,6 +146,3 @@ def _these(federation: Federation, rows: np.ndarray) -> tuple[Federation, np.nda
     if not isinstance(pool.x, np.ndarray):
         return federation, rows
     return dataclasses.replace(federation, pool=pool._replace(x=pool.x[rows], y=np.asarray(pool.y)[rows])), np.arange(len(rows))
-
-
-pacfl = entry("pacfl", PACFL)

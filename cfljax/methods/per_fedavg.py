@@ -26,10 +26,8 @@ import dataclasses
 
 from cfljax.kernels.mix import usable
 from cfljax.lazy import jax, jnp
-from cfljax.local.optimiser import StepRule
-from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.train import Gradient, Position, make_stepper, start_at
-from cfljax.round.recipes import Ask, Clustered, State, entry, option
+from cfljax.round.recipes import Ask, Clustered, GradientAt, OwnSteps, State, StepRule, option
 from cfljax.types import Array, Hyper, LocalStep, Model
 
 PAPER = "Fallah et al. 2020"
@@ -64,6 +62,3 @@ class PerFedAvg(Clustered):
             return move(at, Gradient(loss, count, grads)), loss
 
         return OwnSteps(lambda start, _: start_at(rule, start, None), step, lambda at: (at.params, None))
-
-
-per_fedavg = entry("per_fedavg", PerFedAvg)

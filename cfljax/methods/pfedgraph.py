@@ -26,7 +26,7 @@ import dataclasses
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.simplex import project_simplex
 from cfljax.lazy import jax, jnp
-from cfljax.round.recipes import OwnModels, Peers, entry, option
+from cfljax.round.recipes import OwnModels, Peers, option
 from cfljax.types import Array, Hyper
 
 PAPER = "Ye et al. 2023"
@@ -50,6 +50,3 @@ class PFedGraph(Peers):
         cosines = cosine_matrix(own - state.first, state.own - state.first)
         wanted = state.shares + cosines / (2 * hyper["lam"])
         return jax.vmap(project_simplex, in_axes=(0, None))(wanted, state.drawn)
-
-
-pfedgraph = entry("pfedgraph", PFedGraph)

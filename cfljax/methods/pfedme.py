@@ -24,7 +24,7 @@ import dataclasses
 from collections.abc import Callable
 
 from cfljax.lazy import jax, jnp
-from cfljax.round.recipes import AtHome, GradientAt, OwnSteps, StepRule, entry, option
+from cfljax.round.recipes import AtHome, GradientAt, OwnSteps, StepRule, option
 from cfljax.types import Array, Hyper, Model, Tree
 
 PAPER = "Dinh et al. 2020"
@@ -70,6 +70,3 @@ class PFedMe(AtHome):
             return (theta, jax.tree.map(lambda w, t: w - eta * lam * (w - t), at[1], theta)), loss
 
         return OwnSteps(lambda start, _: (start, start), step, lambda at: (at[1], model.ravel(at[0])))
-
-
-pfedme = entry("pfedme", PFedMe)

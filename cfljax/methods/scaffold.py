@@ -22,15 +22,11 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.lazy import jax, jnp
-from cfljax.local.optimiser import StepRule
-from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.train import Gradient, Position, make_stepper, start_at
-from cfljax.round.recipes import Controlled, entry, option
+from cfljax.round.recipes import Controlled, GradientAt, OwnSteps, StepRule, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Karimireddy et al. 2020"
-
-
 Carry = tuple[Position, Tree, Tree, Array]
 """What the steps of a client carry: where they are, c − c_i, the sum of the gradients without it, and their number f32[]."""
 
@@ -67,6 +63,3 @@ class Scaffold(Controlled):
             return at.params, model.ravel(total) / jnp.maximum(steps, 1.0)
 
         return OwnSteps(begin, step, end)
-
-
-scaffold = entry("scaffold", Scaffold)

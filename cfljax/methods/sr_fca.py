@@ -27,7 +27,7 @@ from cfljax import keys
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import Before, Begun, State, entry, option, shortened, similarity
+from cfljax.round.recipes import Before, Begun, State, option, shortened, similarity
 
 PAPER = "Vardhan et al. 2024"
 
@@ -99,6 +99,3 @@ def unite(near: np.ndarray, ask: Before, uid: np.ndarray) -> np.ndarray:
         if labels[pivot] < 0:
             labels[(near[pivot] & (labels < 0)) | (np.arange(len(near)) == pivot)] = pivot
     return labels
-
-
-sr_fca = entry("sr_fca", SRFCA)

@@ -33,7 +33,8 @@ from typing import NamedTuple
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.unite import slots, unite
 from cfljax.lazy import jnp
-from cfljax.round.recipes import AVERAGES, Ask, Clustered, State, brief, compared_size, entry, option, similarity
+from cfljax.methods.fedavg import FedAvg
+from cfljax.round.recipes import Ask, State, brief, compared_size, option, similarity
 from cfljax.types import Array, Hyper
 
 PAPER = "Zeng et al. 2023"
@@ -53,12 +54,11 @@ class Seen(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class StoCFL(Clustered):
+class StoCFL(FedAvg):
     """StoCFL: clusters with similar first updates merge, and stay near a global model."""
 
     makes_models = True
 
-    average: str = option("samples", "weights of the participants", choices=AVERAGES)
     max_clusters: int = option(16, "largest number of clusters; beyond it, clients join the most similar one", low=1)
     tau: float = option(
         0.3, "clusters merge if their mean first updates have at least this cosine", low=-1.0, high=1.0, traced=True
@@ -115,6 +115,3 @@ def placed(ask: Ask, state: State, psi: Array, new: Array) -> tuple[State, Array
     joined = jnp.where(new[order], ids[order], clients)
     labels = labels.at[joined].set(slot[k:], mode="drop")
     return state._replace(models=models, labels=labels, memory=Seen(seen.anchor, moves, members)), crowded
-
-
-stocfl = entry("stocfl", StoCFL)

@@ -26,7 +26,7 @@ from cfljax import keys
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
-from cfljax.round.recipes import Ask, Clustered, State, compared_columns, entry, option
+from cfljax.round.recipes import Ask, Clustered, State, compared_columns, option
 from cfljax.types import Array
 
 PAPER = "Ma et al. 2022"
@@ -61,6 +61,3 @@ def match(common: Array) -> Array:
         return left.at[new].set(-1).at[:, old].set(-1), names.at[new].set(old)
 
     return jax.lax.fori_loop(0, len(common), take, (common, jnp.zeros(len(common), jnp.int32)))[1]
-
-
-wecfl = entry("wecfl", WeCFL)

@@ -91,6 +91,11 @@ def _describe_fields(options: type) -> str:
     return source_text([(f.name, f.type, f.default, dict(f.metadata)) for f in dataclasses.fields(options)])
 
 
+def _find_object(line: str) -> Any:
+    module, _, attribute = line.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
 def when_replaced(forget: Callable[[], None]) -> None:
     """Call `forget` whenever a name is redefined, so that caches of what entries have made are cleared."""
     _when_replaced.append(forget)
@@ -110,12 +115,14 @@ def adopt(files: Collection[str], origin: Origin) -> None:
 
 
 class Registry(Generic[Make]):
-    """The entries of one kind. `lines`: name -> "module:attribute" of an Entry. `group`: the entry points that add to it. `base`: a
-    class that all Options inherit from; it is added to a plug-in's Options that do not."""
+    """The entries of one kind. `lines`: name -> "module:attribute" of an Entry, or of an object from which `maker`, a function
+    (name, object) -> Entry that is given as such a line, too, makes it; "": it is a function without options. `group`: the entry
+    points that add to it. `base`: a class that all Options inherit from; it is added to a plug-in's Options that do not."""
 
-    def __init__(self, kind: str, lines: dict[str, str], group: str | None = None, base: type = object):
+    def __init__(self, kind: str, lines: dict[str, str], group: str | None = None, base: type = object, maker: str = ""):
         self.kind = kind
         self.base = base
+        self._maker = maker
         self.group = group
         self._lines: dict[str, str | Entry[Make]] = dict(lines)
         self._own: dict[str, Origin] = {}
@@ -152,8 +159,9 @@ class Registry(Generic[Make]):
         if line is None:
             raise SpecError(f'{where or self.kind} = "{name}": unknown {self.kind}' + suggest(name, self))
         if isinstance(line, str):
-            module, _, attribute = line.partition(":")
-            found: Entry[Make] = getattr(importlib.import_module(module), attribute)
+            found = _find_object(line)
+            if not isinstance(found, Entry):
+                found = _find_object(self._maker)(name, found) if self._maker else Entry(NoOptions, found)
             line = self._lines[name] = found
         return line
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
-from cfljax.kernels.host import CRITERIA, choose_number
+from cfljax.kernels.host import CRITERIA
 from cfljax.lazy import jnp
 from cfljax.registry.options import option
 from cfljax.round.config import MethodConfig
 from cfljax.round.state import Number
-from cfljax.types import Array, on_host
+from cfljax.types import Array
 
 PROBED = 256  # The most clients whose updates are compared
 
@@ -30,22 +28,6 @@ class CountedConfig(MethodConfig):
     most: int = option(8, 'largest number of clusters that "auto" finds', low=2)
 
 
-def number_of(config: CountedConfig, moves: np.ndarray) -> Number | None:
-    """HOST. Return the number of clusters of updates f32[n, d], sorted by identity; None where the options give it."""
-    if not config.counts_clusters:
-        return None
-    found = choose_number(moves, config.most, config.auto)
-    return Number(on_host(np.array(found.clusters, np.int32)), on_host(found.curve.astype(np.float32)))
-
-
 def allowed(number: Number | None, clusters: int) -> Array | None:
     """bool[K]: which of `clusters` models may be chosen; None: all."""
     return None if number is None else jnp.arange(clusters) < number.clusters
-
-
-def extras_of(number: Number | None) -> dict[str, Array]:
-    """Return what is kept with the results: i32[] the number found, and f32[2, 2 · most] numbers 1, 2, … and their criteria."""
-    if number is None:
-        return {}
-    numbers = jnp.arange(1, number.curve.shape[0] + 1, dtype=jnp.float32)
-    return {"auto_clusters": number.clusters, "auto_curve": jnp.stack([numbers, number.curve])}

@@ -10,20 +10,20 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
+from cfljax.kernels.host import choose_number
 from cfljax.lazy import jnp
 from cfljax.local.solver import Solver
 from cfljax.round import auto
-from cfljax.round.common import first_model_on_host
+from cfljax.round.common import first_on_host
 from cfljax.round.config import MethodConfig
-from cfljax.round.pretrain import Pretrainer, means, pretrainer, ready, solver_before
+from cfljax.round.pretrain import Part, Pretrainer, means, pretrainer, solver_before
 from cfljax.round.similarity import shortened
 from cfljax.round.state import Number, State
-from cfljax.types import Array, Federation, Hyper, Model, Tree
+from cfljax.types import Array, Federation, Hyper, Model, Tree, on_host
 from cfljax.types.federation import NEVER
 
 Trainers = Callable[[int | None, int | None], Pretrainer]
 """(epochs, steps) -> what trains clients for so long; (None, None): as long as in a round."""
-Part = tuple[np.ndarray, np.ndarray]  # (i32[m] clients, f32[m, d] their updates)
 
 
 def trainers(solver: Solver) -> Trainers:
@@ -60,12 +60,20 @@ class Before:
 
     def first_model(self) -> np.ndarray:
         """f32[d]: w_0, of all methods that begin with one model."""
-        return first_model_on_host(self.key, self.model)
+        return np.asarray(first_on_host(self.model)(self.key))
+
+    def present(self) -> np.ndarray:
+        """i32[n]: the clients that can train by now, by identity."""
+        here = np.asarray(self.federation.trains) & (np.asarray(self.federation.arrive) == 0)
+        return self.ordered(np.flatnonzero(here)).astype(np.int32)
 
     def here(self) -> np.ndarray:
-        """i32[n]: the clients that can train in round 0, by identity. SpecError if they are fewer than the clusters."""
-        clusters = getattr(self.config, "clusters", 1)
-        return ready(self.federation, self.name, clusters if isinstance(clusters, int) else 1)
+        """i32[n]: the same clients. SpecError if they are fewer than the clusters."""
+        ids, clusters = self.present(), self.config.clusters if isinstance(self.config.clusters, int) else 1
+        if len(ids) < clusters:
+            only = f"clusters = {clusters}, but only {len(ids)} clients with training data take part from the start"
+            raise SpecError(f'method "{self.name}": {only}; give fewer clusters or more clients')
+        return ids
 
     def late(self) -> np.ndarray:
         """i32[n]: the clients that come later, newcomers included."""
@@ -106,9 +114,11 @@ class Before:
 
     def clusters(self, moves: np.ndarray, ids: np.ndarray) -> int:
         """Return the number of clusters: from the options, or the one that these updates f32[n, d] show."""
-        if isinstance(self.config, auto.CountedConfig):
-            self.number = auto.number_of(self.config, moves[np.argsort(self.uid[ids], kind="stable")])
-        return self.config.models_kept if self.number is None else int(self.number.clusters)
+        if not isinstance(self.config, auto.CountedConfig) or not self.config.counts_clusters:
+            return self.config.models_kept
+        found = choose_number(moves[np.argsort(self.uid[ids], kind="stable")], self.config.most, self.config.auto)
+        self.number = Number(on_host(np.array(found.clusters, np.int32)), on_host(found.curve.astype(np.float32)))
+        return found.clusters
 
     def probe(self) -> dict[str, Tree]:
         """Return what `init` needs where only the number of clusters is found, by clients that train for it alone."""

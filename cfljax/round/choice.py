@@ -7,11 +7,10 @@ import dataclasses
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.federation.gather import client_rows
-from cfljax.kernels.choose import clip_losses, least_loss, private_choice, reseed_empty
+from cfljax.kernels.choose import clip_losses, least_loss, private_choice
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
-from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Hyper, Split
 
@@ -27,15 +26,6 @@ def join(labels: Array, cohort: Cohort, which: Array) -> Array:
     """i32[C]: the labels i32[C] after each participant has joined its cluster in `which` i32[S]."""
     there = jnp.where(cohort.mask, cohort.ids, labels.shape[0])
     return labels.at[there].set(which.astype(labels.dtype), mode="drop")
-
-
-def reseeded(
-    key: Array, which: Array, federation: Federation, cohort: Cohort, clusters: int, rule: str, number: Array | int | None = None
-) -> Array:
-    """i32[S]: the participants' clusters `which` i32[S] after the rule ("when_empty", "always" or "never") has moved random
-    participants into empty clusters, of the first `number` i32[] (None: of all)."""
-    uid = jnp.asarray(federation.uid)[cohort.ids]
-    return reseed_empty(key, which, jnp.asarray(cohort.mask), clusters, uid, rule, number)
 
 
 def by_loss(solver: Solver, federation: Federation, models: Array, labels: Array, allowed: Array | None = None) -> Array:
@@ -88,12 +78,6 @@ def first_batches(key: Array, federation: Federation, cohort: Cohort, batch: int
     held = jnp.minimum(jnp.asarray(split.count)[ids], size)
     start, count = (nothing.at[there].set(v, mode="drop") for v in (begin, held))
     return dataclasses.replace(federation, train=Split(rows.reshape(-1), start, count, size))
-
-
-def gradient_work(work: Work, estimate: str) -> Work:
-    """Return the work of one gradient step per client, of which one vector is sent: on the first mini-batch of `work` if `estimate`
-    is "batch", else on all samples of the client."""
-    return Work(None, 1, work.batch if estimate == "batch" else None, one_vector=True)
 
 
 def shares_of_all(which: Array, federation: Federation, cohort: Cohort, clusters: int, average: str) -> Array:

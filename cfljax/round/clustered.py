@@ -244,15 +244,12 @@ class Clustered(MethodConfig):
             raise SpecError(f'{where}.average = "nova": all take one step with aggregate = "gradient"; take average = "samples"')
         if 0 < self.warmup_rounds >= train.rounds:
             raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
-        if self.everybody:
-            _need_everybody(where, train, data)
-
-
-def _need_everybody(where: str, train: TrainOptions, data: Value) -> None:
-    clients, wanted = getattr(getattr(data, "parts", None), "clients", None), train.participation
-    everyone = isinstance(clients, int) and wanted >= clients if isinstance(wanted, int) else wanted == 1.0
-    why = "all members of a cluster take part in each round"
-    if not everyone or train.dropout > 0:
-        raise SpecError(f"{where}: {why}; give it train.participation = 1.0 and no train.dropout")
-    if train.clocked is not None and (train.clocked.deadline_s or train.clocked.trace):
-        raise SpecError(f"{where}: {why}; give it a train.clock without deadline_s and trace")
+        if not self.everybody:
+            return
+        clients, wanted = getattr(getattr(data, "parts", None), "clients", None), train.participation
+        everyone = isinstance(clients, int) and wanted >= clients if isinstance(wanted, int) else wanted == 1.0
+        why = "all members of a cluster take part in each round"
+        if not everyone or train.dropout > 0:
+            raise SpecError(f"{where}: {why}; give it train.participation = 1.0 and no train.dropout")
+        if train.clocked is not None and (train.clocked.deadline_s or train.clocked.trace):
+            raise SpecError(f"{where}: {why}; give it a train.clock without deadline_s and trace")

@@ -9,6 +9,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.federation import cohort as cohorts
+from cfljax.kernels.choose import reseed_empty
 from cfljax.kernels.mix import weights_by
 from cfljax.lazy import jnp
 from cfljax.local.averages import add_lengths, averages
@@ -16,11 +17,12 @@ from cfljax.local.meter import branch, count_beside
 from cfljax.local.optimiser import decay_rate
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, sizes, train_and_mix
+from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.round import auto
 from cfljax.round.ask import Ask, ask_all
 from cfljax.round.before import Before, trainers
-from cfljax.round.choice import gradient_work, is_private, join, need_clients, reseeded, shares_of_all
+from cfljax.round.choice import is_private, join, need_clients, shares_of_all
 from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, need_groups
 from cfljax.round.recluster import handed_on, reassigned
@@ -39,7 +41,7 @@ class ClusteredMethod:
             stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
         work = config.work(solver.work)
         if config.aggregate == "gradient":
-            work = gradient_work(work, config.estimate)
+            work = Work(None, 1, work.batch if config.estimate == "batch" else None, one_vector=True)
         self.solver, self.train_before = stepped, trainers(solver if config.counts_clusters and not config.begins else stepped)
         self.trainer = stepped if work == solver.work else stepped.with_work(work)
         if config.trains_twice:
@@ -183,7 +185,7 @@ class ClusteredMethod:
             return which, mix_of(which), trained
         which = config.choose(ask, state)
         if config.chooses:
-            which = reseeded(key, which, federation, cohort, k, config.reseed, state.in_use)
+            which = reseed_empty(key, which, cohort.mask, k, federation.uid[cohort.ids], config.reseed, state.in_use)
         beside: dict[str, Array] = {"velocity": state.memory} if config.buffers else {}
         if config.notes:
             beside = {"home": jnp.full((cohort.ids.shape[0], config.notes), jnp.nan)}
@@ -291,5 +293,8 @@ class ClusteredMethod:
         return after._replace(memory=self.config.settle(before, after))
 
     def extras(self, state: State) -> dict[str, Array]:
-        """Return what is kept with the results."""
-        return self.config.kept(state) | auto.extras_of(state.number)
+        """Return what is kept with the results, of a number that was found with the criteria of 1, 2, … clusters."""
+        if (found := state.number) is None:
+            return self.config.kept(state)
+        numbers = jnp.arange(1, found.curve.shape[0] + 1, dtype=jnp.float32)
+        return self.config.kept(state) | {"auto_clusters": found.clusters, "auto_curve": jnp.stack([numbers, found.curve])}

@@ -36,13 +36,9 @@ def first_model(key: Array, model: Model) -> Array:
     return first_models(key, model, 1)[0]
 
 
-def first_model_on_host(key: Array, model: Model) -> np.ndarray:
-    """HOST. f32[d]: `first_model`."""
-    return np.asarray(_first_on_host(model)(key))
-
-
 @functools.lru_cache(maxsize=8)
-def _first_on_host(model: Model) -> Callable[[Array], Array]:
+def first_on_host(model: Model) -> Callable[[Array], Array]:
+    """HOST. Return `first_model` as a program, key -> f32[d]."""
     return split_jit(lambda key: first_model(key, model))
 
 

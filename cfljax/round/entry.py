@@ -8,33 +8,25 @@ from typing import Any
 from cfljax.local.parts import divide_model
 from cfljax.local.solver import Solver
 from cfljax.registry import Entry
-from cfljax.round.at_home import AtHome
-from cfljax.round.at_home import method_of as method_of_home
+from cfljax.round import at_home, control, peers, soft
 from cfljax.round.clustered import Clustered
 from cfljax.round.clusters import ClusteredMethod
-from cfljax.round.control import Controlled
-from cfljax.round.control import method_of as method_of_controlled
 from cfljax.round.parts import PartlyShared
-from cfljax.round.peers import Peers
-from cfljax.round.peers import method_of as method_of_peers
-from cfljax.round.soft import Soft
-from cfljax.round.soft import method_of as method_of_soft
 from cfljax.types import Method, Model
 
-Recipe = Clustered | Soft | AtHome | Peers | Controlled
+Recipe = Clustered | soft.Soft | at_home.AtHome | peers.Peers | control.Controlled
 
 
 def method_of(name: str, config: Recipe, model: Model, solver: Solver) -> Method[Any]:
     """Return the functions of the method of this name."""
-    if isinstance(config, Soft):
-        return method_of_soft(name, config, model, solver)
-    if isinstance(config, AtHome):
-        return method_of_home(config, model, solver)
-    if isinstance(config, Controlled):
-        return method_of_controlled(name, config, model, solver)
-    if isinstance(config, Peers):
-        return method_of_peers(config, model, solver)
-
+    if isinstance(config, soft.Soft):
+        return soft.method_of(name, config, model, solver)
+    if isinstance(config, at_home.AtHome):
+        return at_home.method_of(config, model, solver)
+    if isinstance(config, control.Controlled):
+        return control.method_of(name, config, model, solver)
+    if isinstance(config, peers.Peers):
+        return peers.method_of(config, model, solver)
     if config.parts:
         apart = bool(solver.work.head or config.head_epochs)
         solver = dataclasses.replace(solver, parts=divide_model(model, config.parts, apart))

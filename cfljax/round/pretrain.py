@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
 
 import numpy as np
 
 from cfljax import keys
 from cfljax.devices.placement import from_host
-from cfljax.errors import SpecError
 from cfljax.kernels.mix import PLAIN, Rule, add_noise
 from cfljax.kernels.robust import robust_sum
 from cfljax.lazy import jax, jnp
@@ -19,18 +17,6 @@ from cfljax.local.solver import Solver
 from cfljax.types import Array, ClientState, Federation, Hyper, Jobs
 
 CHUNK = 64  # The most clients that pre-train in one call of the compiled program
-
-
-def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:
-    """HOST. i32[n]: positions of the clients that can train in round 0, sorted by identity, so that the order of clients does not
-    change a clustering. Raises SpecError if they are fewer than `clusters`. `method`: its name, for the message."""
-    ids = np.flatnonzero(np.asarray(federation.trains) & (np.asarray(federation.arrive) == 0))
-    if len(ids) < max(clusters, 1):
-        raise SpecError(
-            f'method "{method}": clusters = {clusters}, but only {len(ids)} clients with training data take part from the start; '
-            "give fewer clusters or more clients"
-        )
-    return ids[np.argsort(np.asarray(federation.uid)[ids], kind="stable")].astype(np.int32)
 
 
 def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Solver:
@@ -60,14 +46,10 @@ def in_chunks(find: Callable[[Array, Array], Array], who: Array) -> Array:
     return jnp.where(who, found.reshape(-1)[:clients], -1)
 
 
-class Pretrainer(Protocol):
-    """HOST. A function that pre-trains any number of clients."""
-
-    def __call__(
-        self, key: Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray, own: Array | None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Train the clients `ids` i32[n] from `start` f32[d] and their `own` parts. Yield (ids i32[m], updates f32[m, d]) of the
-        next m ≤ CHUNK."""
+Part = tuple[np.ndarray, np.ndarray]  # Some pre-trained clients: (ids i32[m], updates f32[m, d])
+Pretrainer = Callable[[Array, Federation, Hyper, np.ndarray, np.ndarray, "Array | None"], Iterator[Part]]
+"""HOST. (key, federation, hyper, start f32[d], ids i32[n], own) -> the updates of clients `ids` that train from `start` and
+their `own` parts, in parts of at most CHUNK."""
 
 
 def pretrainer(solver: Solver) -> Pretrainer:
@@ -77,7 +59,7 @@ def pretrainer(solver: Solver) -> Pretrainer:
 
     def train(
         key: Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray, own: Array | None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    ) -> Iterator[Part]:
         size = min(CHUNK, federation.clients)
         for at in range(0, len(ids), size):
             part = ids[at : at + size]
@@ -89,10 +71,7 @@ def pretrainer(solver: Solver) -> Pretrainer:
     return train
 
 
-Parts = Iterable[tuple[np.ndarray, np.ndarray]]  # The pre-trained clients in parts: (ids i32[m], updates f32[m, d]) each
-
-
-def means(parts: Parts, labels: np.ndarray, clusters: int, rule: Rule = PLAIN) -> np.ndarray:
+def means(parts: Iterable[Part], labels: np.ndarray, clusters: int, rule: Rule = PLAIN) -> np.ndarray:
     """HOST. f32[K, d]: the mean of the finite updates of each cluster, or the statistic of the rule instead; zero for a
     cluster without updates. `labels` i32[n]: the cluster of each client in the order of the parts; −1: none. For means only one
     part is in memory at a time, for a statistic all are."""

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 SINKS: Registry[MakeSink] = Registry(
     "sink",
     {
-        "jsonl": "cfljax.sinks.services:JSONL",
-        "tensorboard": "cfljax.sinks.services:TENSORBOARD",
-        "wandb": "cfljax.sinks.services:WANDB",
+        "jsonl": "cfljax.sinks.services:JsonLines",
+        "tensorboard": "cfljax.sinks.services:TensorBoard",
+        "wandb": "cfljax.sinks.services:WeightsAndBiases",
     },
     "cfljax.sinks",
 )

@@ -6,8 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from cfljax.registry import Entry
-from cfljax.registry.options import NoOptions, Table
+from cfljax.registry.options import Table
 from cfljax.results.result import Result
 from cfljax.sinks.common import PLACE, folder_of, need, rows, summary, title
 
@@ -75,8 +74,3 @@ class WeightsAndBiases:
             run.log(values, step=number)
         run.summary.update(summary(result))
         run.finish(exit_code=0 if result.status == "done" else 1)
-
-
-JSONL = Entry(NoOptions, JsonLines)
-TENSORBOARD = Entry(NoOptions, TensorBoard)
-WANDB = Entry(NoOptions, WeightsAndBiases)

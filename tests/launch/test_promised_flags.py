@@ -22,14 +22,15 @@ MINE = """
 import os
 
 import cfljax
-from cfljax.methods.fedavg import FedAvg, fedavg
+from cfljax.methods import METHODS
+from cfljax.methods.fedavg import FedAvg
 
 
 @cfljax.register_method("mine", FedAvg)
 def make(config, model, solver):
     if "BREAK" in os.environ:
         raise ValueError("not today")
-    return fedavg.make(config, model, solver)
+    return METHODS.entry("fedavg").make(config, model, solver)
 """
 
 

@@ -104,8 +104,7 @@ def test_a_plugin_that_is_not_there_suggests_its_neighbour(plugin):
 
 class Point(importlib.metadata.EntryPoint):
     def load(self):
-        from cfljax.methods.fedavg import fedavg
-
+        fedavg = METHODS.entry("fedavg")
         return Entry(fedavg.options, fedavg.make) if self.name == "offered" else 7
 
 
