@@ -21,17 +21,17 @@ FEATURES = re.compile(
 )
 """Words of features that belong to a stage of the round, not to a method."""
 BUDGETS = {
-    "package": 38_955,
-    "core without methods": 10_270,
-    "methods, mean": 83,
-    "method file, median": 54,
-    "method file, most": 150,
+    "package": 38_655,
+    "core without methods": 10_215,
+    "methods, mean": 82,
+    "method file, median": 52,
+    "method file, most": 146,
     "imports of a method file, median": 5,
     "imports of a method file, most": 14,
-    "lines of method files that name a feature": 45,
+    "lines of method files that name a feature": 44,
     "files at the first gradient": 15,
     "frames at the first gradient": 45,
-    "tests": 34_790,
+    "tests": 34_040,
     "docs, kB": 345,
 }
 """What is measured -> the most that it may be. The design's goals: 25,000; 10,000 with the methods; 50; 150; 6; 10;
