@@ -86,8 +86,7 @@ class FedProto(Peers):
 
 
 def head_rows(model: Model, classes: int | None = None) -> np.ndarray:
-    """i[M, width + 1]: where in the vector f32[d] the weights and the bias of each output are. A SpecError if there is not one for
-    each of the classes."""
+    """i[M, width + 1]: the places in f32[d] of each output's weights and bias. SpecError if there is not one for each class."""
     kernel, bias = (np.flatnonzero(part_of(model, f"{head_of(model)}/{name}")) for name in ("kernel", "bias"))
     if len(bias) != (classes or len(bias)):
         raise SpecError(f'model "{model.name}": has {len(bias)} outputs for {classes} classes; take a model with one for each')

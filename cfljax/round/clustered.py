@@ -244,6 +244,9 @@ class Clustered(MethodConfig):
             raise SpecError(f'{where}.average = "nova": all take one step with aggregate = "gradient"; take average = "samples"')
         if 0 < self.warmup_rounds >= train.rounds:
             raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
+        joins = self.chooses or self.begins or self.splits or self.makes_models or type(self).regroup is not Clustered.regroup
+        if self.models_kept > 1 and not joins:
+            raise SpecError(f"{where}: nobody joins its {self.models_kept} clusters; set chooses = True, or write begin")
         if not self.everybody:
             return
         clients, wanted = getattr(getattr(data, "parts", None), "clients", None), train.participation

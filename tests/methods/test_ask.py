@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from cfljax import keys
+from cfljax.config import Train
+from cfljax.errors import SpecError
 from cfljax.extend import AtHome, Clustered, OwnSteps, Peers
 from cfljax.local.send import Sending
 from cfljax.round.entry import entry
@@ -21,8 +23,7 @@ class Steep(Clustered):
     chooses, clusters = True, 3
 
     def score(self, ask, state):
-        found = ask.gradients(state.models)
-        ask.diag["found"] = found
+        found = ask.diag["found"] = ask.gradients(state.models)
         return found[:, :3].T
 
 
@@ -65,3 +66,8 @@ def test_questions_are_billed(recipe, down, up, floats):
 def test_a_gradient_arrives_as_an_update_does():
     plain, signs = (np.abs(one_round(Steep, **sending).diag["found"]) for sending in ({}, {"compress": "sign"}))
     np.testing.assert_allclose(signs, np.broadcast_to(plain.mean(axis=1, keepdims=True), plain.shape), rtol=1e-5)
+
+
+def test_clusters_that_nobody_joins_are_an_error():
+    with pytest.raises(SpecError, match="method.idle: nobody joins its 3 clusters; set chooses = True, or write begin"):
+        type("Idle", (Clustered,), {"clusters": 3})().check_run("method.idle", Train(), None, None)

@@ -37,8 +37,7 @@ runpy.run_path("wandb_run.py", run_name="__main__")
 def test_the_program_takes_the_numbers_of_the_agent(tmp_path):
     """In a process of its own, as an agent starts it: a W&B that another test has begun no longer reads the environment."""
     pytest.importorskip("wandb")
-    numbers = {"lr": 0.037}
-    given = {"wandb_version": 1} | {name: {"value": value} for name, value in numbers.items()}
+    given = {"wandb_version": 1, "lr": {"value": 0.037}}
     (tmp_path / "numbers.yaml").write_text(json.dumps(given))
     (tmp_path / "wandb_run.py").write_text(TITLED["wandb_run.py"])
     agent = {"WANDB_MODE": "offline", "WANDB_SWEEP_ID": "s1", "WANDB_SWEEP_PARAM_PATH": str(tmp_path / "numbers.yaml")}
@@ -46,6 +45,6 @@ def test_the_program_takes_the_numbers_of_the_agent(tmp_path):
     done = subprocess.run([sys.executable, "-c", RUN_AND_SAY], cwd=tmp_path, env=own | agent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     config = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
-    assert config["train"]["lr"] == numbers["lr"]
+    assert config["train"]["lr"] == 0.037
     (file,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
     assert b"val_accuracy" in file.read_bytes()
