@@ -51,7 +51,7 @@ class FedRC(Soft):
         return jnp.log(label_weights(jnp.sum(state.memory, axis=0)))
 
     def remember(self, state: Mixed, solver: Solver, federation: Federation, cohort: Cohort, shares: Array) -> Array:
-        """Return the sums of all clients, with those of the participants f32[S, K, M] from this round."""
+        """Return the sums of all clients, in which the participants have f32[S, K, M] of this round."""
         here = in_lists(federation, cohort)
         labels = jnp.where(here, sample_labels(solver, federation, cohort), -1)
 

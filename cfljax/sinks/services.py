@@ -26,7 +26,7 @@ class JsonLines:
         lines = [run | {"round": number} | values for number, values in rows(result)]
         lines.append(run | {"status": result.status, "error": result.record.get("error"), "summary": summary(result)})
         text = "".join(json.dumps(line, default=str) + "\n" for line in lines)
-        with self.path.open("ab", buffering=0) as file:  # one write, which does not mix with that of another process
+        with self.path.open("ab", buffering=0) as file:  # one write, so that lines of two processes do not mix
             file.write(text.encode())
 
 
