@@ -23,9 +23,8 @@ NAMES = ["accuracy_finetuned", "accuracy_worst10_finetuned", "accuracy_client_st
 def runs(method="fedavg", data=None, train=None, seeds=(0,)):
     train = {"rounds": 3, "lr": 0.2, "participation": 5} | (train or {})
     model = toy.named_model(method["name"] if isinstance(method, dict) else method, MLP)
-    return read_spec(
-        {"data": BLOBS | (data or {}), "model": model, "train": train, "method": [method], "seeds": list(seeds)}
-    ).runs()
+    blobs = {option: value for option, value in (BLOBS | (data or {})).items() if value is not None}
+    return read_spec({"data": blobs, "model": model, "train": train, "method": [method], "seeds": list(seeds)}).runs()
 
 
 def outputs(runs, sequential=True, wide=0, **more):
@@ -103,6 +102,15 @@ def test_methods_that_fine_tune_do_so_for_50_steps_unless_they_are_told_otherwis
         return found and found.steps
 
     assert (steps(), steps(finetune_steps=3), steps(finetune_steps=0)) == ((50,), (3,), None)
+
+
+@pytest.mark.parametrize(("name", "options"), [("fedavg", {}), ("fedprox", {"mu": 0.9})])
+def test_what_is_fine_tuned_is_the_model_of_the_method_without_fine_tuning(name, options):
+    uneven, method = {"partition": "quantity", "groups": None}, {"name": name, "average": "uniform"} | options
+    methods = method, method | {"name": f"{name}_ft"}, f"{name}_ft"
+    (a,), (b,), (c,) = (outputs(runs(each, uneven, {"finetune_steps": 5})) for each in methods)
+    assert np.array_equal(a.models, b.models) and a.finetuned == b.finetuned
+    assert np.abs(b.models - c.models).max() > 1e-4
 
 
 def test_the_summary_and_the_frame_have_columns_of_their_own(tmp_path):

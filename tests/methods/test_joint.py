@@ -22,7 +22,7 @@ NAMES = {"how": "similarity", "reseeding": "reseed"}
 CASES = {
     "defaults": {},
     "literal": {"how": "literal", "reseeding": "always"},
-    "euclidean": {"how": "euclidean", "summed": True, "local_steps": 5, "reseeding": "never", "average": "samples"},
+    "euclidean": {"how": "euclidean", "summed": True, "steps": 5, "reseeding": "never", "average": "samples"},
 }
 
 
@@ -51,7 +51,7 @@ def test_agrees_with_a_plain_loop_over_devices(case):
 @pytest.mark.parametrize("summed", [rarely(False), True])
 def test_the_penalty_of_a_model_counts_once_however_many_samples_are_summed(summed):
     square = lambda params: 0.25 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))  # noqa: E731
-    options = {"lam": 0.2, "how": "euclidean", "summed": summed, "reseeding": "never", "local_steps": 3}
+    options = {"lam": 0.2, "how": "euclidean", "summed": summed, "reseeding": "never", "steps": 3}
     states, _, method = ours(model=toy.model()._replace(penalty=square), **options)
     wanted = joint(plain.Net(6, 4), plain.Clients(federation()), states[0].models, 0, 4, 5, 0.05, 7, decay=0.5, **options)
     close(states, method, wanted)

@@ -98,15 +98,8 @@ def test_sr_fca_follows_the_plain_program(fraction, clusters):
     models, key = dict.fromkeys(set(labels), w0), functools.partial(plain.round_key, SEED)
     start = np.array(list(models.values()))
     models, labels = host_clusters.rounds(NET, clients, start, labels, key, lambda t: plain.cohort(SEED, t, ALL, 5), rule, 4)
-    options = {
-        "fraction": fraction,
-        "min_size": 2,
-        "pretrain_epochs": 3,
-        "refine_every": 2,
-        "refinements": 1,
-        "max_clusters": CLIENTS,
-    }
-    out = play.rounds("sr_fca", federation(), 4, 5, SEED, **options)
+    options = {"fraction": fraction, "min_size": 2, "pretrain_epochs": 3, "refine_every": 2, "refinements": 1}
+    out = play.rounds("sr_fca", federation(), 4, 5, SEED, max_clusters=CLIENTS, **options)
     check(out, models, labels)
     assert len(models) == clusters
 
@@ -293,14 +286,18 @@ def test_fedgwc_follows_the_plain_program(eps, gamma):
 
 
 @pytest.mark.parametrize(
-    ("partition", "average", "participants"), [("dirichlet", "samples", 6), ("label_permutation", "uniform", 9)]
+    ("partition", "average", "participants", "compare"),
+    [("dirichlet", "samples", 6, "last"), ("label_permutation", "uniform", 9, "last"), ("dirichlet", "samples", 6, "whole")],
 )
-def test_wecfl_follows_the_plain_program(partition, average, participants):
+def test_wecfl_follows_the_plain_program(partition, average, participants, compare):
     options = {"alpha": 0.3} if partition == "dirichlet" else {"groups": 3}
     made, model = toy.federation(partition, clients=9, seed=0, **options), toy.model(7)
     w, last = np.asarray(first_models(keys.root(0), model, 1)[0], np.float64), np.arange(6 * 7 + 7 + 4, model.size)
-    out = play.rounds("wecfl", made, 4, participants, 0, lr=0.3, model=model, clusters=3, average=average)
-    models, labels = reference.wecfl(plain.Net(6, 4, 7), plain.Clients(made), w, last, 3, 4, participants, 0, average == "samples")
+    out = play.rounds("wecfl", made, 4, participants, 0, lr=0.3, model=model, clusters=3, average=average, compare=compare)
+    columns = last if compare == "last" else slice(None)
+    models, labels = reference.wecfl(
+        plain.Net(6, 4, 7), plain.Clients(made), w, columns, 3, 4, participants, 0, average == "samples"
+    )
     check(out, models, labels)
     assert len(models) == 3
 

@@ -67,6 +67,21 @@ def test_sattler_splits_by_sketches_as_by_updates_and_the_error_is_that_of_sketc
     assert 0 < error_of(exact.states[1].memory.similarity, short.states[1].memory.similarity) < 1 / np.sqrt(SKETCH_SIZE)
 
 
+@pytest.mark.parametrize(("name", "options"), [
+    ("cfl_gp", {"clusters": 3, "period": 1}), ("ocfl_zuziak", {"max_clusters": 12}), ("sr_fca", {"pretrain_epochs": 2}),
+])  # fmt: skip
+def test_recent_methods_find_the_same_clusters_by_sketches(name, options, federation):
+    exact, short = (played(name, federation, **options, similarity=how) for how in ("exact", "sketch"))
+    np.testing.assert_array_equal(exact.labels(), short.labels())
+    np.testing.assert_allclose(exact.models(), short.models(), atol=1e-5)
+    assert len(set(exact.labels())) > 1
+    if name == "ocfl_zuziak":
+        assert 0 < error_of(exact.states[1].memory[0], short.states[1].memory[0]) < 1 / np.sqrt(SKETCH_SIZE)
+    else:
+        compared = [each.states[-1].memory[1] if name == "sr_fca" else each.states[-1].memory for each in (exact, short)]
+        assert [vectors.shape[1] for vectors in compared] == [MODEL.size, SKETCH_SIZE]
+
+
 @pytest.mark.parametrize("local", [rarely("gradient"), "update"])
 def test_ccs_finds_the_same_clusters_by_sketches_and_takes_the_same_steps(local, federation, monkeypatch):
     seen, cosines = [], ccs_rfedavg.cosine_matrix

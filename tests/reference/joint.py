@@ -18,21 +18,7 @@ def similarity(gradient, last, how, lr):
 
 
 def joint(
-    net,
-    clients,
-    models,
-    seed,
-    rounds,
-    participants,
-    lr,
-    batch,
-    lam,
-    how,
-    summed,
-    reseeding,
-    local_steps=1,
-    average="uniform",
-    decay=0.0,
+    net, clients, models, seed, rounds, participants, lr, batch, lam, how, summed, reseeding, steps=1, average="uniform", decay=0.0
 ):
     """[(models, labels)] after each round; decay/2 · ‖w‖² is the model's penalty, which is added to a batch's loss once."""
     gradient = lambda w, x, y, n: n * net.gradient(w, x, y) + decay * w  # noqa: E731
@@ -43,7 +29,7 @@ def joint(
         stream, score = {}, np.zeros((len(models), len(present)))
         for s, i in enumerate(present):
             x, y = clients.train[i]
-            rows = plain.batches(plain.local_key(key, clients.uid[i]), len(y), batch, steps=local_steps)
+            rows = plain.batches(plain.local_key(key, clients.uid[i]), len(y), batch, steps=steps)
             stream[i] = [(x[r], y[r], len(r) if summed else 1) for r in rows]
             x, y, n = stream[i][0]
             for k, w in enumerate(models):

@@ -7,20 +7,7 @@ from tests.reference import plain, server
 
 
 def run(
-    net,
-    clients,
-    models,
-    seed,
-    rounds,
-    participants,
-    kinds,
-    average,
-    lr=0.1,
-    batch=5,
-    assign=None,
-    epochs=1,
-    alternate=None,
-    adam=False,
+    net, clients, models, seed, rounds, cohort, kinds, average, lr=0.1, batch=5, assign=None, epochs=1, alternate=None, adam=False
 ):
     """(models [K, d], own vectors [C, d], labels) at the end. `kinds`: "all", "cluster", "client" or "frozen" for each number.
     `assign`: the cluster of each client; None: that of the least loss, as in IFCA. `alternate`: (epochs of the head, which numbers
@@ -30,7 +17,7 @@ def run(
     own = np.tile(models[0], (len(clients.uid), 1))
     labels = np.full(len(clients.uid), -1) if assign is None else np.array(assign)
     for t in range(rounds):
-        key, present = plain.round_key(seed, t), plain.cohort(seed, t, clients.uid, participants)
+        key, present = plain.round_key(seed, t), plain.cohort(seed, t, clients.uid, cohort)
         trained = {}
         for i in present:
             mine = [np.where(home, own[i], m) for m in models]
