@@ -18,7 +18,7 @@ from tests.often import rarely
 from tests.reference import plain
 from tests.reference.joint import joint
 
-NAMES = {"how": "similarity", "reseeding": "reseed"}
+NAMES = {"steps": "local_steps", "how": "similarity", "reseeding": "reseed"}
 CASES = {
     "defaults": {},
     "literal": {"how": "literal", "reseeding": "always"},
